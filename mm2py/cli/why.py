@@ -16,13 +16,14 @@ from mm2py.cli.flow_look import look_at_flow
 from mm2py.cli.flow_sides import settings_of_workers, sides_of
 from mm2py.clock import SystemClock
 from mm2py.command_lines import with_file
-from mm2py.config.configuration import as_argument, flow_of, read_settings_file
-from mm2py.config.origins import origins_of_filters
+from mm2py.config.configuration import SettingsFile, as_argument, flow_of, read_settings_file
+from mm2py.config.flow_properties import ENABLED
+from mm2py.config.origins import origin_of
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import ConfigError
 from mm2py.flight.inquiry import explain_at
 from mm2py.flight.why_then import PastExplanation, lines_of
-from mm2py.flow import PARTITION_MOST, Flow
+from mm2py.flow import PARTITION_MOST, Flow, parse_flow
 from mm2py.flow_clusters import connect
 from mm2py.logs import make_logger
 from mm2py.moments import MOMENTS, moment_ms, time_text
@@ -32,7 +33,9 @@ from mm2py.status.bodies import WhyBody, json_of
 from mm2py.status.cluster_inquiry import InquirySide, patience_of_commands
 from mm2py.status.exit_codes import exit_of_explanation
 from mm2py.status.target_alone import GroupsQuestion
-from mm2py.status.why import OTHERS_MOST, Explanation, explain_group, explain_topic
+from mm2py.status.why import OTHERS_MOST, Explanation, asked_about, explain_switched_off, explain_topic
+from mm2py.status.why_group import asked_about_group, explain_group
+from mm2py.status.why_inquiry import details_of, group_on_source
 
 
 class WhyArguments(argparse.Namespace):
@@ -98,16 +101,24 @@ def run(arguments: Sequence[str]) -> int:
         Mm2Error: see ``parse_arguments``, ``load_configuration``; or a cluster does not answer.
     """
     options = parse_arguments(arguments, now_ms=SystemClock().wall_ms())
-    settings = flow_of(read_settings_file(options.file, None), options.flow)
+    file = read_settings_file(options.file, None)
+    flow = parse_flow(options.flow)
+    off = next((one for one in file.flows_switched_off() if one.flow == flow), None)
+    if off is not None and options.at is None:
+        return _show(options, flow, asyncio.run(_explain_switched_off(options, file, off)))
+    settings = flow_of(file, options.flow)
     if options.at is not None:
         return _show_past(options, settings, options.at)
     explain = _explain_topic if options.group is None else _explain_group
-    found = asyncio.run(explain(options, settings))
+    return _show(options, flow, asyncio.run(explain(options, settings)))
+
+
+def _show(options: WhyArguments, flow: Flow, found: Explanation) -> int:
     code = exit_of_explanation(found)
     if options.json:
-        write_out(json_of(WhyBody.of(settings.flow, found, exit_code=code)))
+        write_out(json_of(WhyBody.of(flow, found, exit_code=code)))
     else:
-        write_out(text_of(settings.flow, found, as_argument(options.file)))
+        write_out(text_of(flow, found, as_argument(options.file)))
     return code
 
 
@@ -150,20 +161,31 @@ async def _explain_past(options: WhyArguments, settings: FlowSettings, at_ms: in
 
 
 async def _explain_topic(options: WhyArguments, settings: FlowSettings) -> Explanation:
-    found = await look_at_flow("why", options.file, settings, settles=True)
-    names = {member.member: member.name for group in found.report.groups for member in group.members}
+    seen = await look_at_flow("why", options.file, settings, settles=True)
+    names = {member.member: member.name for group in seen.report.groups for member in group.members}
     topic, partition = options.partition or (options.topic or "", None)
-    return explain_topic(found.facts, found.flow, topic, partition, names)
+    found = explain_topic(seen.facts, seen.flow, topic, partition, names)
+    async with sides_of("why", settings) as (source, target):
+        details = await details_of(topic, found, seen.facts.settings, source, target)
+    return explain_topic(seen.facts, seen.flow, topic, partition, names, details)
 
 
 async def _explain_group(options: WhyArguments, settings: FlowSettings) -> Explanation:
     assert options.group is not None  # noqa: S101
-    file = read_settings_file(options.file, None)
+    seen = await look_at_flow("why", options.file, settings, settles=False)
+    if seen.facts.settings.checkpoints is None:
+        return explain_group(seen.facts, seen.flow, options.group, None, None, "")
     async with sides_of("why", settings) as (source, target):
-        settings, stored = await settings_of_workers(file, settings, target)
-        if settings.checkpoints is None:
-            raise ConfigError(f"{settings.flow} emits no checkpoints.", remedy="Set emit.checkpoints.enabled to true.")
-        told = await GroupsQuestion(settings, source, target, SystemClock(), make_logger("warning", "text")).ask()
-    found = next((one for one in told.reports if one.group == options.group), None)
-    origins = origins_of_filters(file, settings.flow, stored)
-    return explain_group(settings.flow, options.group, found, settings.checkpoints.group_filter, origins, told.unread)
+        log = make_logger("warning", "text")
+        told = await GroupsQuestion(seen.facts.settings, source, target, SystemClock(), log).ask()
+        found = next((one for one in told.reports if one.group == options.group), None)
+        on_source = await group_on_source(options.group, source) if found is None else None
+    return explain_group(seen.facts, seen.flow, options.group, found, on_source, told.unread)
+
+
+async def _explain_switched_off(options: WhyArguments, file: SettingsFile, settings: FlowSettings) -> Explanation:
+    topic, partition = options.partition or (options.topic or "", None)
+    asked = asked_about(topic, partition) if options.group is None else asked_about_group(options.group)
+    async with sides_of("why", settings) as (_, target):
+        _, stored = await settings_of_workers(file.switching_on(settings.flow), settings, target)
+    return explain_switched_off(asked, origin_of(file, settings.flow, ENABLED), stored)

@@ -196,11 +196,11 @@ def properties_of_connector(raw: Mapping[str, str]) -> dict[str, str]:
     admin = {side: client_config(connector, side, "admin") for side in ("source", "target")}
     layers = FlowLayers(connector, connector, consumer, producer, admin["source"], admin["target"])
     found = _properties(layers, connector)
-    found[ENABLED] = "true" if _is_true(raw.get(ENABLED, "true")) else "false"
+    found[ENABLED] = "true" if is_true(raw.get(ENABLED, "true")) else "false"
     return dict(sorted(found.items()))
 
 
-def _is_true(text: str) -> bool:
+def is_true(text: str) -> bool:
     try:
         return boolean(text)
     except BadValue:
@@ -291,7 +291,7 @@ def check_stored(flow: Flow, stored: FlowProperties) -> None:
 
 def is_enabled(stored: FlowProperties) -> bool:
     """Return whether the flow is to copy."""
-    return _is_true(stored.get(ENABLED, "true"))
+    return is_true(stored.get(ENABLED, "true"))
 
 
 def meaning(name: str, value: str | None) -> object:

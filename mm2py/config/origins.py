@@ -11,12 +11,21 @@ from mm2py.config.configuration import SettingsFile
 from mm2py.config.layers import FlowLayers, Layer, flow_layers
 from mm2py.config.properties import PropertyEntry
 from mm2py.flow import Flow
+from mm2py.moments import time_text
 from mm2py.records.connector_config import FlowConfig
 from mm2py.secret import shown_key
 
 CLIENTS: Final = ("source.consumer.", "producer.override.", "source.admin.", "target.admin.")
-FILTERS: Final = (keys.TOPICS.name, keys.TOPICS_EXCLUDE.name, keys.GROUPS.name, keys.GROUPS_EXCLUDE.name)
-"""The lists of patterns that say what a flow copies, and which groups it follows."""
+DECIDING: Final = (
+    keys.TOPICS.name,
+    keys.TOPICS_EXCLUDE.name,
+    keys.GROUPS.name,
+    keys.GROUPS_EXCLUDE.name,
+    keys.EMIT_CHECKPOINTS_ENABLED.name,
+    keys.EMIT_CHECKPOINTS_INTERVAL.name,
+    keys.SYNC_GROUPS_ENABLED.name,
+)
+"""The settings that say what a flow copies, which groups it follows, and whether it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +35,10 @@ class SettingOrigin:
     key: str
     """Its name there: ``A->B.topics.exclude`` in a file, ``topics.exclude`` elsewhere."""
     where: str
-    """``mm2.properties line 14``, ``stored as version 4 by rest``, ``the default``."""
+    """``mm2.properties line 14``, ``stored as version 4 by rest, anna on ops1, 2026-11-28T14:02:11Z``, ``the default``.
+
+    The version is the first one that has this value, as far as versions are kept.
+    """
     is_default: bool = False
     """The setting is written nowhere."""
 
@@ -45,9 +57,17 @@ def origin_of(file: SettingsFile, flow: Flow, name: str, stored: FlowConfig | No
     """
     default = SettingOrigin(name, "the default", is_default=True)
     if stored is not None:
-        if name not in stored.properties:
+        value = stored.properties.get(name)
+        if value is None:
             return default
-        return SettingOrigin(name, f"stored as version {stored.version} by {stored.by}")
+        while stored.previous is not None and stored.previous.properties.get(name) == value:
+            stored = stored.previous
+        author = stored.author
+        who = f"{author.user} on {author.host}" if author.user and author.host else author.user
+        when = time_text(stored.at_ms) if stored.at_ms else ""
+        return SettingOrigin(
+            name, ", ".join(filter(None, (f"stored as version {stored.version} by {stored.by}", who, when)))
+        )
     entries = file.properties.entries
     entry = entry_of(name, flow_layers(entries, flow), entries, flow)
     if entry is None or entry.line is None:
@@ -56,8 +76,8 @@ def origin_of(file: SettingsFile, flow: Flow, name: str, stored: FlowConfig | No
 
 
 def origins_of_filters(file: SettingsFile, flow: Flow, stored: FlowConfig | None) -> Mapping[str, SettingOrigin]:
-    """Return where the lists of patterns of a flow come from, by their names; arguments: see ``origin_of``."""
-    return {name: origin_of(file, flow, name, stored) for name in FILTERS}
+    """Return where the values of ``DECIDING`` come from in a flow, by their names; arguments: see ``origin_of``."""
+    return {name: origin_of(file, flow, name, stored) for name in DECIDING}
 
 
 def entry_of(name: str, layers: FlowLayers, entries: Layer, flow: Flow) -> PropertyEntry | None:

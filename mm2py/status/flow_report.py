@@ -375,7 +375,11 @@ _RULES: Final[Mapping[LeftOut, tuple[Reason, str]]] = {
 
 def left_out_of(facts: FlowFacts, topic: str) -> tuple[Reason, str]:
     """Return why the settings leave a topic out, with the pattern that decided and where it is written."""
-    why = facts.left_out[topic]
+    return rule_of(facts, topic, facts.left_out[topic])
+
+
+def rule_of(facts: FlowFacts, topic: str, why: LeftOut) -> tuple[Reason, str]:
+    """Return the same of a rule that leaves a topic out."""
     reason, text = _RULES[why]
     if why in {WhyNot.EXCLUDED, WhyNot.NOT_INCLUDED}:
         text = why_left_out(topic, facts.settings.topic_filter, facts.origins) or text

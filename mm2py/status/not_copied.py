@@ -14,7 +14,7 @@ from enum import Enum, StrEnum
 from typing import Final, NamedTuple
 
 from mm2py.copying.partition_errors import BLOCKED_PAUSE_S, refusal_remedy
-from mm2py.flow import Flow
+from mm2py.flow import ConnectorName, Flow, Kind
 from mm2py.records.partition_ranges import numbers, ranges
 from mm2py.records.pause_record import TopicPause
 from mm2py.records.standstill import Cause
@@ -145,6 +145,7 @@ OF_THE_FLOW: Final = frozenset({Reason.SOURCE_SILENT, Reason.NOT_STARTED})
 """Reasons that stop the whole flow of a worker. They are reported once, not for each topic."""
 SORT_OF: Final[Mapping[Reason, Sort]] = {reason: sort for sort, reasons in _SORTS.items() for reason in reasons}
 """The sort of each reason. A test checks that none is missing."""
+GONE: Final = "The source does not have it any more. Its copy is kept."
 _URGENCY: Final[Mapping[str, int]] = {reason: place for place, reason in enumerate(Reason)}
 
 
@@ -421,7 +422,8 @@ def _besides_pauses(seen: TopicFacts) -> tuple[NotCopied, ...]:
         remedy = "Switch it on: mm2py apply FILE, with enabled = true for it."
         return (not_copied(Reason.SWITCHED_OFF, "The flow is switched off.", remedy),)
     if seen.held:
-        remedy = "Resume its source connector over REST."
+        name = "NAME" if seen.flow is None else ConnectorName(seen.flow, Kind.SOURCE)
+        remedy = f"Resume it over REST: PUT /connectors/{name}/resume"
         return (not_copied(Reason.HELD, f"The flow is {seen.held}.", remedy, since_ms=seen.held_since_ms),)
     if seen.not_running is not None:
         why, remedy, since_ms, _ = seen.not_running
@@ -484,7 +486,7 @@ def _not_selected(seen: TopicFacts) -> NotCopied:
     if seen.left_out is None:
         if not seen.has_positions:
             return not_copied(Reason.NEW, "The workers have found it just now.")
-        return not_copied(Reason.GONE, "The source does not have it any more. Its copy is kept.")
+        return not_copied(Reason.GONE, GONE)
     reason, why = seen.left_out
     if seen.listed and reason is not Reason.UNDECIDED:
         return not_copied(Reason.DESELECTED, f"It is not selected any more, and the workers end it: {why}")

@@ -8,24 +8,26 @@ the log.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
+from mm2py.config.flow_properties import is_enabled
 from mm2py.config.origins import SettingOrigin
 from mm2py.flow import Flow
 from mm2py.moments import time_text
+from mm2py.records.connector_config import FlowConfig
 from mm2py.records.control_record import MemberId
-from mm2py.records.partition_ranges import numbers
+from mm2py.records.gap_record import Done, GapKind
+from mm2py.records.partition_ranges import numbers, ranges
 from mm2py.secret import shown_name
-from mm2py.status.consumer_groups import ConsumerGroupReport
-from mm2py.status.facts import FlowFacts
-from mm2py.status.flow_report import FlowReport, TopicReport, left_out_of
-from mm2py.status.left_out import why_left_out, why_let_pass
-from mm2py.status.not_copied import SORT_OF, NotCopied, Reason, Sort, not_copied, partitions_not_copied
+from mm2py.status.facts import UNDECIDED, FlowFacts
+from mm2py.status.flow_report import FlowReport, TopicReport, left_out_of, rule_of
+from mm2py.status.left_out import why_let_pass
+from mm2py.status.not_copied import GONE, SORT_OF, NotCopied, Reason, Sort, not_copied, partitions_not_copied
 from mm2py.status.partition_lags import begin_of, end_of
 from mm2py.status.verdict import Readiness
-from mm2py.topics.filters import GroupFilter
+from mm2py.topics.filters import PatternTooSlow
 
 OTHERS_MOST: Final = 5
 """How many further reasons the text lists."""
@@ -63,8 +65,27 @@ class Explanation:
     """Further reasons, the most urgent first."""
 
 
+class TopicDetails(NamedTuple):
+    """What the clusters are asked about one topic only if ``why`` is asked about it."""
+
+    is_hidden: bool = False
+    """The source has a topic of this name, or may have, and the user who asks may not describe it."""
+    quarantined: Mapping[int, int] = {}
+    """By partition: how many of its records are in quarantine, and were not replayed."""
+    quarantine_unread: str = ""
+    """Why the quarantine cannot be read."""
+
+
+NO_DETAILS: Final = TopicDetails()
+
+
 def explain_topic(
-    facts: FlowFacts, report: FlowReport, topic: str, partition: int | None, names: Mapping[MemberId, str]
+    facts: FlowFacts,
+    report: FlowReport,
+    topic: str,
+    partition: int | None,
+    names: Mapping[MemberId, str],
+    details: TopicDetails = NO_DETAILS,
 ) -> Explanation:
     """Return whether a topic, or one partition of it, is replicated.
 
@@ -72,84 +93,83 @@ def explain_topic(
         topic: its name on the source.
         partition: None: the whole topic.
         names: the members of the group, for people.
+        details: what is known besides.
     """
-    asked = f"topic {shown_name(topic)}" if partition is None else f"partition {shown_name(topic)}-{partition}"
+    asked = asked_about(topic, partition)
     found = next((one for one in report.topics if one.topic == topic), None)
     if found is not None and partition is not None and found.partitions and partition >= found.partitions:
         count = f"{found.partitions} partition{'' if found.partitions == 1 else 's'}"
         why = f"{report.flow.source} has {count} of {shown_name(topic)}, numbered from 0."
-        return _answer(asked, Replicated.NO, not_copied(Reason.MISSING, why))
-    causes = _causes_of(facts, report, topic, found)
+        return answer(asked, Replicated.NO, not_copied(Reason.MISSING, why))
+    causes = _causes_of(facts, report, topic, found, details)
     if facts.other_group:
-        return _unknown(asked, f"Group {facts.other_group} runs the flow: ask with its file.")
+        return unknown(asked, f"Group {facts.other_group} runs the flow: ask with its file.")
     if causes and causes[0].reason is Reason.NOT_RUNNING and report.verdict.readiness is Readiness.UNKNOWN:
-        return _unknown(asked, causes[0].why)
+        return unknown(asked, causes[0].why)
     about = [one for one in causes if partition is None or not one.partitions or partition in numbers(one.partitions)]
     if about:
         partitions = 0 if found is None or partition is not None else found.partitions
-        answer = Replicated.PARTLY if partitions_not_copied(about, partitions) < partitions else Replicated.NO
-        return _answer(asked, answer, about[0], others=about[1:], remedy=_remedy(facts, topic, about[0]))
+        is_some = partitions_not_copied(about, partitions) < partitions
+        first, word = _decided(facts, topic, about[0]), Replicated.PARTLY if is_some else Replicated.NO
+        return answer(asked, word, first, others=about[1:], remedy=_remedy(facts, topic, first))
     if unread := _unread(facts, topic):
-        return _unknown(asked, unread)
+        return unknown(asked, unread)
     if found is not None and found.ahead:
-        return _unknown(asked, f"It ends before its position on {report.flow.source}: it was cut back, or recreated.")
+        return unknown(asked, f"It ends before its position on {report.flow.source}: it was cut back, or recreated.")
     assert found is not None  # noqa: S101 - a topic of which nothing is known has a cause
+    kept = {number: count for number, count in details.quarantined.items() if partition in {None, number}}
+    if kept:
+        return answer(asked, Replicated.PARTLY, _in_quarantine(report.flow, topic, partition, kept))
     why = why_let_pass(topic, facts.settings.topic_filter, facts.origins)
     told = [
         f"It is replicated to {facts.settings.remote_topic(topic)}.",
         why,
         *_details(facts, found, partition, names),
+        _skipped(facts, topic, partition),
+        details.quarantine_unread and f"Note: records may be in quarantine: {details.quarantine_unread}",
     ]
     return Explanation(asked, Replicated.YES, " ".join(filter(None, told)), "", why, "", None, ())
 
 
-def explain_group(
-    flow: Flow,
-    group: str,
-    found: ConsumerGroupReport | None,
-    names: GroupFilter,
-    origins: Mapping[str, SettingOrigin],
-    unread: str,
-) -> Explanation:
-    """Return whether a consumer group could continue on the target now.
+def explain_switched_off(asked: str, origin: SettingOrigin, stored: FlowConfig | None) -> Explanation:
+    """Return the answer about a flow that the file of the user switches off.
 
     Args:
-        found: what is known of it; None: it has no commit in a topic that the flow copies, or is left out.
-        names: the filter by which the workers run.
-        origins: where its lists are written.
-        unread: why the source does not answer, so that ``found`` is as old as the group's last checkpoint; empty: it
-            does.
+        asked: as in ``Explanation``.
+        origin: where the file does that.
+        stored: the settings by which the workers run.
     """
-    asked = f"group {shown_name(group)}"
-    if why := why_left_out(group, names, origins):
-        cause = not_copied(Reason.EXCLUDED, f"The settings leave it out: {why}")
-        return _answer(asked, Replicated.NO, cause, remedy="Change that setting, then: mm2py apply FILE.")
-    if unread and (found is None or found.ready):
-        return _unknown(asked, unread)
-    if found is None:
-        why = f"It has no commit in a topic that {flow} copies, or the user of FILE may not describe it."
-        return _answer(asked, Replicated.NO, not_copied(Reason.MISSING, why))
-    if not found.ready:
-        why = f"It cannot continue on {flow.target}: {found.why}"
-        return _answer(asked, Replicated.NO, not_copied(Reason.RETRYING, why))
-    again = found.reads_again_at_most
-    where = "at the exact record" if again == 0 else "at its checkpoint"
-    if again:
-        where += f", and reads at most {again:,} records again"
-    why = why_let_pass(group, names, origins)
-    note = f"Note: {found.note}." if found.note else ""
-    told = [f"It can continue on {flow.target} {where}.", why, note]
-    return Explanation(asked, Replicated.YES, " ".join(filter(None, told)), "", why, "", None, ())
+    if stored is not None and is_enabled(stored.properties):
+        why = f"FILE switches the flow off by {origin.text}, and it is on by what is stored (version {stored.version})."
+        return unknown(asked, f"{why} Ask with the file of its workers, or: mm2py apply FILE switches it off.")
+    cause = not_copied(
+        Reason.SWITCHED_OFF,
+        f"The flow is switched off: {origin.key} is false ({origin.where}).",
+        "To copy it, set it to true, then: mm2py apply FILE.",
+    )
+    return answer(asked, Replicated.NO, cause)
 
 
-def _unknown(asked: str, why: str) -> Explanation:
+def asked_about(topic: str, partition: int | None) -> str:
+    """Return what was asked about, in words."""
+    return f"topic {shown_name(topic)}" if partition is None else f"partition {shown_name(topic)}-{partition}"
+
+
+def unknown(asked: str, why: str) -> Explanation:
+    """Return the answer that it is not known."""
     text = f"It is not known whether it is replicated: {why}"
     return Explanation(asked, Replicated.UNKNOWN, text, "", why, "", None, ())
 
 
-def _answer(
+def answer(
     asked: str, replicated: Replicated, cause: NotCopied, *, others: Sequence[NotCopied] = (), remedy: str | None = None
 ) -> Explanation:
+    """Return the answer that it is not replicated, or not all of it.
+
+    Args:
+        asked: as in ``Explanation``.
+        remedy: in place of that of the cause.
+    """
     remedy = cause.remedy if remedy is None else remedy
     first = "" if asked.startswith("group ") else "It is not replicated."
     if replicated is Replicated.PARTLY:
@@ -169,7 +189,9 @@ def _answer(
     )
 
 
-def _causes_of(facts: FlowFacts, report: FlowReport, topic: str, found: TopicReport | None) -> Sequence[NotCopied]:
+def _causes_of(
+    facts: FlowFacts, report: FlowReport, topic: str, found: TopicReport | None, details: TopicDetails
+) -> Sequence[NotCopied]:
     """Return why a topic is not copied, the most urgent first."""
     if found is not None:
         return found.not_copied
@@ -177,12 +199,24 @@ def _causes_of(facts: FlowFacts, report: FlowReport, topic: str, found: TopicRep
         return [not_copied(*left_out_of(facts, topic))]
     if _unread(facts, topic):
         return ()
-    names = facts.settings.topic_filter
-    rule = why_let_pass(topic, names, facts.origins) or why_left_out(topic, names, facts.origins)
-    why = (
-        f"{report.flow.source} shows no such topic: it does not exist, or the user of FILE may not describe it. {rule}"
-    )
-    return [not_copied(Reason.MISSING, why)]
+    source, name = report.flow.source, shown_name(topic)
+    rule = _rule(facts, topic)
+    if details.is_hidden:
+        why = f"The user of FILE may not describe {name} on {source}, so mm2py does not see it either. {rule}"
+        return [not_copied(Reason.SOURCE_DENIED, why, f"Grant DESCRIBE and READ on {name} on {source}.")]
+    if any(one == topic for one, _ in facts.positions):
+        return [not_copied(Reason.GONE, GONE, f"If it is to be copied again, create it on {source}.")]
+    remedy = f"Create it on {source}, or correct its name: mm2py status FILE --all shows those that are copied."
+    return [not_copied(Reason.MISSING, f"{source} has no topic of this name. {rule}", remedy)]
+
+
+def _rule(facts: FlowFacts, topic: str) -> str:
+    """Return what the settings decide about a topic that the source does not show."""
+    try:
+        why = facts.settings.decision(topic).why_not
+    except PatternTooSlow:
+        return rule_of(facts, topic, UNDECIDED)[1]
+    return rule_of(facts, topic, why)[1] if why else why_let_pass(topic, facts.settings.topic_filter, facts.origins)
 
 
 def _unread(facts: FlowFacts, topic: str) -> str:
@@ -200,13 +234,71 @@ def _remedy(facts: FlowFacts, topic: str, cause: NotCopied) -> str:
     if cause.remedy:
         return cause.remedy
     if cause.reason in {Reason.EXCLUDED, Reason.NOT_INCLUDED}:
-        decision = facts.settings.topic_filter.decision(topic)
-        return f"To copy it, change {decision.key}, then: mm2py apply FILE."
+        return _change(facts, facts.settings.topic_filter.decision(topic).key)
     if cause.reason is Reason.BACKFILL:
         return "It ends with the backfill; mm2py backfill FILE --abandon ID ends it now."
     if cause.reason in {Reason.CYCLE, Reason.RING}:
         return "No setting changes that: its records would come back to where they are from."
     return "No setting changes that." if SORT_OF[cause.reason] is Sort.CHOSEN else ""
+
+
+def _change(facts: FlowFacts, key: str) -> str:
+    """Return the command that changes a setting. The file may have another value already, which does not count yet."""
+    is_pending = facts.stored is not None and facts.stored.properties.get(key) != facts.file.get(key)
+    note = f" FILE has another {key}, which is not applied yet: mm2py plan FILE shows it." if is_pending else ""
+    return f"To copy it, change {key}, then: mm2py apply FILE.{note}"
+
+
+def _decided(facts: FlowFacts, topic: str, cause: NotCopied) -> NotCopied:
+    """Return the cause with what decided it: the gap, or who has switched the flow off."""
+    stored = facts.stored
+    if cause.reason is Reason.STOPPED:
+        return _at_gap(facts, topic, cause)
+    if cause.reason is not Reason.SWITCHED_OFF or stored is None:
+        return cause
+    while stored.previous is not None and not is_enabled(stored.previous.properties):
+        stored = stored.previous
+    why = f"The flow is switched off: enabled is false, stored as version {stored.version} by {stored.who_and_why}."
+    return replace(cause, why=why, since_ms=stored.at_ms)
+
+
+def _at_gap(facts: FlowFacts, topic: str, cause: NotCopied) -> NotCopied:
+    some = set(numbers(cause.partitions))
+    gaps = [one for one in facts.gaps if one.is_open and one.topic == topic and (not some or one.partition in some)]
+    if not gaps:
+        return cause
+    gap = gaps[0]
+    again = gap.kind in {GapKind.RECREATED, GapKind.DELETED, GapKind.TARGET_DELETED}
+    where = " from its first record on" if again else ""
+    remedy = (
+        f"Look at it: mm2py gaps FILE. To copy it{where} all the same:"
+        f" mm2py gaps FILE accept '{facts.settings.flow}:{topic}'"
+    )
+    more = f" (and {len(gaps) - 1} more)" if len(gaps) > 1 else ""
+    why = f"It waits for an operator at a gap ({gap.kind}){more}: {gap.text}."
+    return replace(cause, why=why, remedy=remedy)
+
+
+def _in_quarantine(flow: Flow, topic: str, partition: int | None, kept: Mapping[int, int]) -> NotCopied:
+    count = sum(kept.values())
+    records = "1 record that" if count == 1 else f"{count:,} records that"
+    why = f"{records} {flow.target} has refused {'is' if count == 1 else 'are'} in quarantine, and not in the copy."
+    remedy = f"To append them: mm2py replay FILE '{flow}:{topic}' --append. The rest is copied."
+    return not_copied(
+        Reason.RECORD_REFUSED, why, remedy, partitions="" if partition is not None else ranges(sorted(kept))
+    )
+
+
+def _skipped(facts: FlowFacts, topic: str, partition: int | None) -> str:
+    """Return how many stretches of records are missing in the copy for good; empty: none."""
+    count = sum(
+        gap.topic == topic
+        and partition in {None, gap.partition}
+        and not (gap.is_open or gap.kind.is_unexpected or gap.done is Done.KEPT)
+        for gap in facts.gaps
+    )
+    stretches = "1 stretch" if count == 1 else f"{count:,} stretches"
+    return f"But {stretches} of its records could not be copied: mm2py gaps FILE --all shows them." if count else ""
 
 
 def _details(

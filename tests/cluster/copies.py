@@ -122,8 +122,20 @@ def without_right(cluster: KafkaCluster, topic: str, operation: AclOperation) ->
         AclOperation.DESCRIBE_CONFIGS,
         AclOperation.ALTER,
     )
-    where = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL)
-    rules = [AclBinding(*where, "User:*", "*", one, AclPermissionType.ALLOW) for one in all_rights if one != operation]
+    with only_rights(cluster, topic, [one for one in all_rights if one != operation]):
+        yield
+
+
+@contextmanager
+def only_rights(
+    cluster: KafkaCluster, name: str, rights: Iterable[AclOperation], kind: ResourceType = ResourceType.TOPIC
+) -> Iterator[None]:
+    """Leave only these rights on a topic while the ``with`` block lasts, or on a resource of another kind.
+
+    READ, WRITE and ALTER bring DESCRIBE with them.
+    """
+    where = (kind, name, ResourcePatternType.LITERAL)
+    rules = [AclBinding(*where, "User:*", "*", one, AclPermissionType.ALLOW) for one in rights]
     own = AclBindingFilter(*where, None, None, AclOperation.ANY, AclPermissionType.ANY)
     client = admin(cluster)
     for made in client.create_acls(rules).values():

@@ -21,6 +21,7 @@ from tests.cluster.copies import make_topic, now_ms
 from tests.cluster.kafka_client import new_name, record_count, write
 from tests.cluster.rest.serving import Asked, asked
 from tests.cluster.running import ANSWER_S, PATIENCE, Event, Mm2py, Value, one_way_properties, wait_until
+from tests.cluster.why_table import wait_for_cause
 
 SLOW_S: Final = 90.0 * PATIENCE
 FIRST: Final = [b"%d" % number for number in range(10)]
@@ -126,7 +127,8 @@ class Scene:
     source: KafkaCluster
     target: KafkaCluster
     extra: Mapping[str, Value] = field(default_factory=dict)
-    """Further properties; ``{alias}`` and ``{flow}`` stand for those of the scene."""
+    """Further properties; ``{alias}``, ``{flow}``, ``{stem}`` stand for those of the scene, ``{source}`` for its
+    address."""
     topics: tuple[str, ...] = ()
     """Entries of ``topics`` behind the first, which matches what ``topic`` makes; ``{stem}`` is in all names."""
     stem: str = ""
@@ -147,13 +149,17 @@ class Scene:
             "stall.timeout.ms": 5000,
             "refresh.topics.interval.seconds": 5,
             "listeners": "http://127.0.0.1:0",
-            **{key.format(alias=self.alias, flow=self.flow): value for key, value in self.extra.items()},
+            **{self._told(key): self._told(value) for key, value in self.extra.items()},
         }
         self.run = Mm2py(one_way_properties(self.source, self.target, names=(self.alias, "B"), **settings))
 
     @property
     def flow(self) -> str:
         return f"{self.alias}->B"
+
+    def _told(self, text: Value) -> Any:
+        names = {"alias": self.alias, "flow": self.flow, "stem": self.stem, "source": self.source.bootstrap}
+        return text.format(**names) if isinstance(text, str) else text
 
     def topic(self, name: str, records: list[bytes] = FIRST) -> str:
         """Make a topic of the flow, with records, and return its name."""
@@ -240,11 +246,19 @@ class Scene:
         return found[0]
 
     def says(
-        self, topic: str, reason: str, *, told: Told | None = None, look: Look | None = None, lag: float | None = None
+        self,
+        topic: str,
+        reason: str,
+        *,
+        told: Told | None = None,
+        look: Look | None = None,
+        lag: float | None = None,
+        cause: str = "",
     ) -> None:
         """Assert that all six places tell this reason of a topic.
 
         Args:
+            cause: the row of docs/why.md that ``why`` has to tell as well; empty: not this test.
             told: what they tell, where that is not what ``TOLD`` has.
             look: what the status said when ``/v1`` told the reason already; None: it is asked.
             lag: how many records wait, where that is known.
@@ -252,6 +266,8 @@ class Scene:
         told = told or TOLD[reason]
         self.wait_for_v1(topic, reason)
         self._why_says(topic, reason)
+        if cause:
+            self.why_tells(cause, topic)
         self._status_says(topic, reason, told, look or self.look())
         wait_until(lambda: self.trace_of(topic) is told.trace, f"Connect tells it: {self.in_connect()}")
         if told.series:
@@ -264,6 +280,11 @@ class Scene:
             wait_until(lambda: told.alert in self.alerts(), f"{told.alert} has a series")
         if told.logged:
             self.in_log(told.logged, topic=topic, reason=reason)
+
+    def why_tells(self, cause: str, topic: str) -> None:
+        """Assert that ``why`` tells this cause of docs/why.md, and that the topic is not replicated, or not all."""
+        answer = wait_for_cause(cause, lambda: self.rest.told("GET", f"/v1/flows/{self.flow}/why?topic={topic}", 200))
+        assert answer["replicated"] in ("no", "partly") and answer["exit_code"] == 3, answer
 
     def _why_says(self, topic: str, reason: str) -> None:
         """Ask why the topic is not replicated: the same reason, and that it is not."""

@@ -37,6 +37,8 @@ from mm2py.status.offset_inquiry import Question
 from mm2py.status.offset_report import OffsetReport
 from mm2py.status.report import report_of
 from mm2py.status.target_alone import GroupsTold, OffsetsTold
+from mm2py.status.why import Explanation, TopicDetails
+from mm2py.status.why_group import GroupOnSource
 from mm2py.topics.filters import WhyNot
 from mm2py_rest.access.callers import EVERYONE, Caller
 from mm2py_rest.access.roles import CALLER_KEY
@@ -165,6 +167,12 @@ class FakeQuestions:
         return OffsetsTold(
             NOW_MS, self.unread, [OffsetReport("orders", 0, 7, "A.orders", 5, True, "copied", "ledger", "copied")]
         )
+
+    async def details(self, topic: str, found: Explanation) -> TopicDetails:
+        return TopicDetails(is_hidden=topic == "hidden", quarantined={0: 2} if topic == "orders" else {})
+
+    async def group_on_source(self, group: str) -> GroupOnSource | None:
+        return GroupOnSource(None)
 
     async def quarantined(self) -> list[QuarantinedRecord]:
         return [

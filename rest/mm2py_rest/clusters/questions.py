@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import io
 import random
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
@@ -24,6 +25,9 @@ from mm2py.logs import make_logger
 from mm2py.status.cluster_inquiry import InquirySide, patience_of_commands
 from mm2py.status.offset_inquiry import Question
 from mm2py.status.target_alone import GroupsQuestion, GroupsTold, OffsetsQuestion, OffsetsTold
+from mm2py.status.why import Explanation, Replicated, TopicDetails
+from mm2py.status.why_group import GroupOnSource
+from mm2py.status.why_inquiry import group_on_source, hidden_details
 from mm2py.topics.names import quarantine
 from mm2py_rest.clusters.answers import SharedAnswer
 from mm2py_rest.errors import RestError
@@ -143,6 +147,21 @@ class FlowQuestions:
 
             self._quarantine = SharedAnswer(ask, self._clock)
         return await self._in_time(self._quarantine.get(), "reading the quarantine topic")
+
+    async def details(self, topic: str, found: Explanation) -> TopicDetails:
+        """Return what ``why`` asks about a topic besides; ``found``: its answer without that. Raises: RestError."""
+        if found.replicated is not Replicated.YES:
+            return await self._in_time(hidden_details(topic, found, self._both()[0]), f"asking for {topic}")
+        try:
+            kept = await self.quarantined()
+        except Mm2Error as error:
+            return TopicDetails(quarantine_unread=str(error))
+        waiting = (one.partition for one in kept if one.topic == topic and one.replayed_at_ms is None)
+        return TopicDetails(quarantined=Counter(waiting))
+
+    async def group_on_source(self, group: str) -> GroupOnSource | None:
+        """Return what the source says of a group; None: it does not answer. Raises: RestError, not in time."""
+        return await self._in_time(group_on_source(group, self._both()[0]), f"asking for group {group}")
 
     async def starts(self, topic: str) -> dict[int, int]:
         """Return the first offsets of a source topic's partitions, as far as the source reports them."""

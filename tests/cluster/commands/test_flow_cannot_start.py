@@ -29,6 +29,7 @@ def test_a_flow_that_may_not_store_positions_says_so_although_nothing_of_it_runs
             failed = scene.run.wait_for_event("flow.failed", flow=scene.flow, deadline_s=SLOW_S)
             for one in (topic, new):
                 scene.wait_for_v1(one, "not-started")
+                scene.why_tells("flow-cannot-start", one)
             look = scene.look()
             (said,) = [one for one in look.flow["not_copied"] if one["reason"] == "not-started"]
             assert "cannot start the flow: " in said["why"] and positions(scene) in said["why"], (said, failed)

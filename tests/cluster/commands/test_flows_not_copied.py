@@ -6,6 +6,7 @@ worker is frozen.
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from tests.cluster.copying.test_gaps import delete_before
 from tests.cluster.kafka_client import record_count, values, write
 from tests.cluster.running import Value, wait_until
 from tests.cluster.six_places import FIRST, MORE, SLOW_S, Look, Scene
+from tests.cluster.why_table import wait_for_cause
 
 EARLIER = {"Mm2pyGap", "Mm2pyConnectorRestarts"}
 """Alerts that have a series for a quarter of an hour after a gap, and after the flow was resumed several times."""
@@ -84,6 +86,7 @@ def test_a_held_flow_is_named_in_the_heading_with_its_lag(scene: Scene, verb: st
         write(scene.source, topic, MORE)
         wait_until(lambda: (scene.in_v1(topic) or {}).get("lag_records") == len(MORE), "/v1 tells the lag")
         look = says(scene, topic, "held", code=0, problems=[], connector=state.upper(), alert="Mm2pyFlowHeld")
+        scene.why_tells({"paused": "flow-paused", "stopped": "flow-stopped"}[state], topic)
         assert re.search(rf"nothing is copied: {scene.flow} \({state} since .*; lag 25\)", look.found["summary"]), (
             look.found
         )
@@ -116,6 +119,7 @@ def test_a_flow_that_is_switched_off_is_told_with_the_way_back(scene: Scene) -> 
         write(scene.source, topic, MORE)
         wait_until(lambda: not scene.metric("mm2py_lag_records", flow=scene.flow), "the worker has ended it")
         says(scene, topic, "switched-off", code=3, problems=["switched-off"], connector="")
+        scene.why_tells("switched-off", topic)
     finally:
         scene.rest.told("POST", "/connectors", 201, json={"name": config["name"], "config": config})
     scene.copied(topic, len(FIRST) + len(MORE))
@@ -128,7 +132,7 @@ def test_what_the_settings_leave_out_is_told_with_the_pattern_that_decided(scene
     config = f"{scene.rest.connector()}/config"
     scene.rest.told("PATCH", config, 200, json={"topics.exclude": pattern})
     try:
-        scene.says(deselected, "deselected")  # for a minute: then it is excluded, as the next one
+        scene.says(deselected, "deselected", cause="deselected")  # for a minute: then it is excluded, as the next one
         topics = {
             "excluded": f"{scene.stem}-t-left-out",
             "cycle": f"B.{scene.stem}-t-cycle",
@@ -168,8 +172,8 @@ def test_a_worker_that_hangs_is_not_believed(scene: Scene) -> None:
         make_topic(scene.source, new, 1)
         scene.wait_for_v1(topic, "standing")
         look = scene.look()
-        scene.says(topic, "standing", look=look)
-        scene.says(new, "new", look=look)
+        scene.says(topic, "standing", look=look, cause="worker-hangs")
+        scene.says(new, "new", look=look, cause="new")
         assert not scene.metric("mm2py_lag_records", flow=scene.flow), "no lag is told"
     finally:
         scene.run.signal(signal.SIGCONT)
@@ -187,6 +191,7 @@ def test_a_flow_without_a_worker_is_not_running(scene: Scene) -> None:
     (said,) = look.topic(topic)["not_copied"]
     assert (said["reason"], said["waits_for_operator"], look.topic(topic)["lag"]) == ("not-running", True, len(MORE))
     kinds = {one["kind"] for one in look.found["problems"]}
+    wait_for_cause("worker-ended", lambda: json.loads(scene.run.why(scene.flow, "--topic", topic, "--json")[1]))
     assert look.code == 3 and "not-running" in kinds and "not-copied" not in kinds, look.found["problems"]
     assert "no worker runs" in look.text
     wait_until(lambda: "Mm2pyNoWorker" in scene.alerts(), f"the alert has a series: {scene.alerts()}")

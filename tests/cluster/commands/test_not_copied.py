@@ -227,7 +227,8 @@ RECREATED = replace(TOLD["stopped"], logged="topic.refused", series=TOPICS)
 def test_a_topic_that_fails_says_so_in_six_places_and_its_task_has_failed(failing: Broken, reason: str) -> None:
     told = RECREATED if reason == "stopped" else TOLD[reason]
     lag = len(MORE) if reason == "target-denied" else None
-    failing.scene.says(failing.topics[reason], reason, told=told, look=failing.look, lag=lag)
+    cause = "record-damaged" if reason == "record-unreadable" else ""
+    failing.scene.says(failing.topics[reason], reason, told=told, look=failing.look, lag=lag, cause=cause)
 
 
 def test_all_of_them_are_copied_once_the_cause_is_gone(waiting: Broken, failing: Broken) -> None:

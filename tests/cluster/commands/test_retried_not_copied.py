@@ -29,7 +29,7 @@ def test_a_partition_without_a_leader_says_so(scene: Scene) -> None:
     leader = admin(scene.source).list_topics(topic, ANSWER_S).topics[topic].partitions[0].leader
     scene.source.broker(leader).kill()
     try:
-        scene.says(topic, "no-leader")
+        scene.says(topic, "no-leader", cause="source-without-leader")
     finally:
         scene.source.start()
     scene.is_copied(topic)
@@ -56,8 +56,8 @@ def test_with_too_few_replicas_in_sync_partitions_say_what_is_tried_again(replic
     try:
         new = scene.topic("new")
         write(scene.source, old, MORE)
-        scene.says(new, "position-unstored")
-        scene.says(old, "retrying")
+        scene.says(new, "position-unstored", cause="position-not-stored")
+        scene.says(old, "retrying", cause="too-few-replicas")
         assert (record_count(scene.target, scene.remote(new)), record_count(scene.target, scene.remote(old))) == (0, 10)
     finally:
         scene.target.start()

@@ -20,6 +20,7 @@ from tests.cluster.kafka_rules import Drop
 from tests.cluster.rest.serving import Asked, asked
 from tests.cluster.running import Mm2py, Value, one_way_properties
 from tests.cluster.six_places import SLOW_S, expression_of
+from tests.cluster.why_table import wait_for_cause
 
 RECORDS = [b"%d" % number for number in range(10)]
 REASON = "source-silent"
@@ -85,6 +86,9 @@ def says_it_everywhere(flows: TwoFlows, run: Mm2py, rest: Asked, prometheus: Pro
     assert (of_well["summary"]["why"], of_well["report"]["not_copied"]) == ("", [])
     assert of_well["summary"]["guarantee"]["level"] == "exactly-once"
 
+    why = f"/v1/flows/{flow}/why?topic={flows.topics[flows.silent]}"
+    answer = wait_for_cause("source-silent", lambda: rest.told("GET", why, 200))
+    assert answer["replicated"] != "yes", answer
     code, found = run.status()
     assert code == 1, "the command does not reach the source either"
     (said,) = of(found, flow)["not_copied"]

@@ -63,7 +63,7 @@ def test_a_topic_that_its_previous_worker_has_not_released_is_moving(
                     "some move",
                     deadline_s=SLOW_S,
                 )
-                scene.says(moving[0], "moving")
+                scene.says(moving[0], "moving", cause="moving")
                 suspended.signal(signal.SIGCONT)
                 scene.is_copied(moving[0])
 
@@ -78,7 +78,7 @@ def test_a_topic_of_which_it_is_found_out_where_to_go_on_is_starting(
             with without_right(scene.target, scene.remote(topic), AclOperation.READ):
                 killed.kill()
                 write(scene.source, topic, MORE)
-                scene.says(topic, "starting", lag=len(MORE))
+                scene.says(topic, "starting", lag=len(MORE), cause="starting")
             wait_until(lambda: values(scene.target, scene.remote(topic)) == FIRST + MORE, "all is copied once")
             scene.is_copied(topic)
 
@@ -95,6 +95,7 @@ def test_a_topic_that_no_worker_has_is_unowned(source_cluster: KafkaCluster, tar
             topic = scene.topic("unowned")
             said = scene.wait_for_v1(topic, "unowned")
             assert said["remedy"], said
+            scene.why_tells("no-owner", topic)
             look = scene.look()
             assert [(one["reason"], one["waits_for_operator"]) for one in look.topic(topic)["not_copied"]] == [
                 ("unowned", True)

@@ -11,6 +11,7 @@ from tests.cluster.copies import new_topic
 from tests.cluster.kafka_client import topic_names, values, write
 from tests.cluster.rest.serving import LISTENERS, Asked, asked
 from tests.cluster.running import Mm2py, Value, one_way_properties
+from tests.cluster.why_table import wait_for_cause
 
 
 def settled(run: Mm2py) -> tuple[int, Any] | None:
@@ -68,6 +69,8 @@ def test_two_processes_with_other_aliases_copy_each_original_once_and_both_name_
         items = rest.told("GET", f"/v1/flows/{y}->{x}/topics?limit=1000", 200)["items"]
         told = {one["topic"]: (one["is_copied"], one["reason"], one["lag_records"]) for one in items}
         assert {copy: told[copy] for copy in ring} == dict.fromkeys(ring, (False, "ring", None))
+        why = f"/v1/flows/{y}->{x}/why?topic={a}.{orders}"
+        assert wait_for_cause("ring", lambda: rest.told("GET", why, 200))["replicated"] == "no"
         status = rest.told("GET", f"{rest.connector()}/status", 200)
         assert not any(one.get("trace") for one in (status["connector"], *status["tasks"])), "it is no problem"
         back.wait_until(lambda: ring_topics(rest) == len(ring), "it is counted")

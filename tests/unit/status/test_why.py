@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from mm2py.cli.why import parse_arguments, text_of
+from mm2py.config.origins import SettingOrigin
 from mm2py.errors import ConfigError
+from mm2py.kafka.consumer_groups import ListedGroup
+from mm2py.records.source_offset import StoredPosition
+from mm2py.status.consumer_groups import ConsumerGroupReport
 from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_WAITS, exit_of_explanation
 from mm2py.status.report import report_of
-from mm2py.status.why import Explanation, Replicated, explain_group, explain_topic
-from mm2py.topics.filters import GroupFilter
-from tests.fakes.v1_services import FLOW, W1, W2, client, facts_of, flow_facts, group_report
+from mm2py.status.why import Explanation, Replicated, TopicDetails, explain_switched_off, explain_topic
+from mm2py.status.why_group import GroupOnSource, explain_group
+from tests.fakes.v1_services import FILE, FLOW, STORED, W1, W2, client, facts_of, flow_facts, group_report
+from tests.scenarios.world import flow_settings
 
 NAMES = {W1: "host-1", W2: "host-2"}
 NOW_MS = 1_764_000_000_000
@@ -42,12 +48,12 @@ def explained(topic: str, partition: int | None = None, **extra: Any) -> Explana
         (
             "nowhere",
             "missing",
-            ["A shows no such topic: it does not exist, or the user", "No pattern of topics matches it."],
+            ["A has no topic of this name.", "No pattern of topics matches it."],
         ),
         (
             "orders",
             "stopped",
-            ["Not all of it is replicated. Partition 1: It waits for an operator at a gap: 1 expired."],
+            ["Not all of it is replicated. Partition 1: It waits for an operator at a gap (expired): the source has"],
         ),
     ],
 )
@@ -88,29 +94,128 @@ def test_a_source_that_does_not_answer_makes_it_unknown_and_never_a_yes() -> Non
     assert explained("narrow", source_unread=("A does not answer.",)).reason == "refused", "what is known is said"
 
 
-GROUPS = GroupFilter(["bill.*", "slow"], ["bill-x"])
+def about_group(
+    group: str,
+    found: ConsumerGroupReport | None,
+    on_source: GroupOnSource | None = None,
+    unread: str = "",
+    **extra: Any,
+) -> Explanation:
+    settings = flow_settings(
+        (*FILE, ("groups", "bill.*,slow"), ("groups.exclude", "bill-x"), ("sync.group.offsets.enabled", "true"))
+    )
+    facts = flow_facts(settings=settings, **extra)
+    return explain_group(facts, report_of(facts_of(facts)).flows[0], group, found, on_source, unread)
 
 
 def test_a_group_is_ready_or_says_what_forbids_it() -> None:
-    ready = explain_group(FLOW, "billing", group_report("billing"), GROUPS, {}, "")
+    ready = about_group("billing", group_report("billing"))
     assert ready.replicated is Replicated.YES
-    assert ready.text == ("It can continue on B at the exact record. Pattern `bill.*` (entry 1 of groups) selects it.")
-    slow = explain_group(FLOW, "slow", group_report("slow", ready=False), GROUPS, {}, "")
-    assert slow.text == "It cannot continue on B: it has members on the target (Stable)."
-    out = explain_group(FLOW, "bill-x", None, GROUPS, {}, "")
+    assert ready.text.startswith(
+        "It can continue on B at the exact record. Pattern `bill.*` (entry 1 of groups) selects it."
+    )
+    slow = about_group("slow", replace(group_report("slow", ready=False), state_on_target="Stable"))
+    assert slow.text == (
+        "It cannot continue on B: it has members on the target (Stable). Stop its consumers on B, and leave them to A."
+    )
+    out = about_group("bill-x", None)
     assert out.text.startswith("The settings leave it out: Pattern `bill-x` (entry 1 of groups.exclude)")
-    none = explain_group(FLOW, "billing", None, GROUPS, {}, "")
-    assert "no commit in a topic that A->B copies" in none.text
-    assert [exit_of_explanation(one) for one in (ready, slow, out, none)] == [EXIT_DONE, *[EXIT_WAITS] * 3]
+    assert [exit_of_explanation(one) for one in (ready, slow, out)] == [EXIT_DONE, *[EXIT_WAITS] * 2]
+
+
+CONSUMERS = ListedGroup("billing", "consumer", "Empty")
+
+
+@pytest.mark.parametrize(
+    ("on_source", "text"),
+    [
+        (None, "It has no commit in a topic that A->B copies."),
+        (GroupOnSource(None), "A has no such group"),
+        (GroupOnSource(CONSUMERS), "It has committed nothing on A that mm2py may see."),
+        (GroupOnSource(replace(CONSUMERS, protocol_type="connect")), "It is a group of type connect"),
+        (GroupOnSource(CONSUMERS, refused="DESCRIBE is missing."), "cannot be read: DESCRIBE is missing."),
+        (
+            GroupOnSource(CONSUMERS, frozenset({"tmp", "x", "y", "z"})),
+            "does not copy: tmp, x, y and 1 more. tmp: Pattern `tmp` (entry 1 of topics.exclude)",
+        ),
+    ],
+)
+def test_a_group_without_a_commit_in_what_is_copied_says_what_it_has(on_source: GroupOnSource, text: str) -> None:
+    found = about_group("billing", None, on_source)
+    assert text in found.text and exit_of_explanation(found) == EXIT_WAITS, found.text
+
+
+def test_a_group_that_waits_in_a_topic_that_is_not_copied_is_told_why_that_is_not() -> None:
+    report = group_report("billing", ready=False)
+    waiting = replace(report, state_on_target="", why="orders-1: it has read further than what is copied")
+    waiting = replace(waiting, partitions=(replace(report.partitions[0], waits_for="it has read further"),))
+    found = about_group("billing", waiting)
+    assert "orders is not copied: It waits for an operator at a gap" in found.text, found.text
+    assert found.remedy == "See mm2py gaps."
 
 
 def test_a_group_of_a_source_that_does_not_answer_is_not_known_to_be_ready() -> None:
     unread = "A does not answer."
     for found in (group_report("billing"), None):
-        assert explain_group(FLOW, "billing", found, GROUPS, {}, unread).replicated is Replicated.UNKNOWN
-    assert (
-        explain_group(FLOW, "slow", group_report("slow", ready=False), GROUPS, {}, unread).replicated is Replicated.NO
+        assert about_group("billing", found, None, unread).replicated is Replicated.UNKNOWN
+    assert about_group("slow", group_report("slow", ready=False), None, unread).replicated is Replicated.NO
+    assert about_group("billing", group_report("billing"), owner_group="theirs").replicated is Replicated.UNKNOWN
+
+
+def test_a_flow_that_emits_no_checkpoints_replicates_no_group() -> None:
+    settings = flow_settings((*FILE, ("emit.checkpoints.enabled", "false")))
+    facts = flow_facts(settings=settings, stored=replace(STORED, properties={"emit.checkpoints.enabled": "false"}))
+    found = explain_group(facts, report_of(facts_of(facts)).flows[0], "billing", None, None, "")
+    assert (found.replicated, found.reason) == (Replicated.NO, "switched-off")
+    assert "A->B emits no checkpoints, by emit.checkpoints.enabled." in found.text, found.text
+
+
+def test_records_in_quarantine_and_lost_ones_are_never_called_replicated() -> None:
+    kept = TopicDetails(quarantined={0: 2})
+    facts = flow_facts(gaps=())
+    report = report_of(facts_of(facts)).flows[0]
+    for partition in (None, 0):
+        found = explain_topic(facts, report, "payments", partition, NAMES, kept)
+        assert (found.replicated, found.reason) == (Replicated.PARTLY, "record-refused"), found.text
+        assert "2 records that B has refused are in quarantine" in found.text, found.text
+        assert "mm2py replay FILE 'A->B:payments' --append" in found.text, found.text
+    unread = explain_topic(facts, report, "payments", 0, NAMES, TopicDetails(quarantine_unread="READ is missing."))
+    assert "records may be in quarantine: READ is missing." in unread.text, unread.text
+    assert "But 1 stretch of its records could not be copied" in explained("orders", 0).text
+
+
+def test_a_topic_that_the_source_does_not_show_is_named_with_the_rule_and_what_is_known_of_it() -> None:
+    facts = flow_facts()
+    report = report_of(facts_of(facts)).flows[0]
+    hidden = explain_topic(facts, report, "nowhere", None, NAMES, TopicDetails(is_hidden=True))
+    assert hidden.reason == "source-denied" and "Grant DESCRIBE and READ on nowhere on A." in hidden.text, hidden.text
+    assert "It is an internal topic" in explained("__transaction_state").text
+    positions = {("past", 0): StoredPosition(70, next_target=68)}
+    gone = explained("past", positions=positions, gaps=())
+    assert gone.reason == "gone" and "The source does not have it any more." in gone.text, gone.text
+
+
+def test_a_file_that_is_not_applied_yet_is_named_as_the_way() -> None:
+    found = explained("tmp", file={"topics": "orders", "topics.exclude": "none"})
+    assert "FILE has another topics.exclude, which is not applied yet: mm2py plan FILE shows it." in found.text, (
+        found.text
     )
+
+
+def test_a_flow_that_is_switched_off_says_who_has_stored_that_and_when() -> None:
+    on = replace(STORED, version=2, at_ms=1)
+    off = replace(STORED, properties={"enabled": "false"}, version=3, at_ms=61_000, previous=on)
+    found = explained("payments", stored=replace(off, version=4, at_ms=99_000, previous=off))
+    assert "enabled is false, stored as version 3 by rest. Since 1970-01-01T00:01:01Z." in found.text, found.text
+
+
+def test_a_flow_that_the_file_switches_off_is_not_replicated_unless_its_workers_run_it() -> None:
+    origin = SettingOrigin("A->B.enabled", "mm2.properties line 7")
+    found = explain_switched_off("topic orders", origin, replace(STORED, properties={"enabled": "false"}))
+    assert "The flow is switched off: A->B.enabled is false (mm2.properties line 7)." in found.text, found.text
+    assert (found.replicated, found.reason) == (Replicated.NO, "switched-off")
+    on = explain_switched_off("topic orders", origin, STORED)
+    assert on.replicated is Replicated.UNKNOWN and "(version 4)" in on.text, on.text
 
 
 def test_another_group_or_a_cut_source_makes_it_unknown() -> None:
@@ -169,7 +274,10 @@ def test_rest_answers_what_the_command_prints() -> None:
     asked = client()
     found = asked.get("/v1/flows/A->B/why?topic=tmp").json()
     assert (found["replicated"], found["exit_code"], found["text"]) == ("no", 3, explained("tmp").text)
-    assert asked.get("/v1/flows/A->B/why?topic=orders&partition=0").json()["replicated"] == "yes"
+    kept = asked.get("/v1/flows/A->B/why?topic=orders&partition=0").json()
+    assert (kept["replicated"], kept["reason"]) == ("partly", "record-refused"), "it is in quarantine"
+    assert asked.get("/v1/flows/A->B/why?topic=hidden").json()["reason"] == "source-denied"
+    assert asked.get("/v1/flows/A->B/why?topic=payments&partition=0").json()["replicated"] == "yes"
     assert asked.get("/v1/flows/A->B/why?group=fast").json()["asked"] == "group fast"
     for wrong in ("", "?topic=orders&group=fast", "?partition=3", "?group=fast&partition=3"):
         assert asked.get(f"/v1/flows/A->B/why{wrong}").status_code == 400, wrong

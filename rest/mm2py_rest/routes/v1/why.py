@@ -11,7 +11,8 @@ from mm2py.flow import PARTITION_MOST, Flow
 from mm2py.moments import MOMENTS, moment_ms
 from mm2py.status.bodies import WhyBody
 from mm2py.status.exit_codes import exit_of_explanation
-from mm2py.status.why import explain_group, explain_topic
+from mm2py.status.why import explain_topic
+from mm2py.status.why_group import explain_group
 from mm2py_rest.access.roles import READER
 from mm2py_rest.errors import RestError
 from mm2py_rest.routes.v1.asking import ERRORS, FlowPath, ask, check_reachable, example_of, json_response
@@ -39,17 +40,21 @@ async def explain(
     if at is not None:
         return await _explain_past(services, flow, topic, partition, at)
     asked = await ask(services, flow)
+    questions, settings = services.v1.questions[flow], asked.facts.settings
     if topic is not None:
         names = {one.member: one.name for part in asked.view.report.groups for one in part.members}
         found = explain_topic(asked.facts, asked.report, topic, partition, names)
+        details = await questions.details(topic, found)
+        found = explain_topic(asked.facts, asked.report, topic, partition, names, details)
     else:
         assert group is not None  # noqa: S101
         check_reachable(asked.view, flow.target)
-        settings = asked.facts.settings
-        told = await services.v1.questions[flow].groups(settings)
-        report = next((one for one in told.reports if one.group == group), None)
-        assert settings.checkpoints is not None  # noqa: S101 - without them ``groups`` raises
-        found = explain_group(flow, group, report, settings.checkpoints.group_filter, asked.facts.origins, told.unread)
+        report, on_source, unread = None, None, ""
+        if settings.checkpoints is not None:
+            told = await questions.groups(settings)
+            report, unread = next((one for one in told.reports if one.group == group), None), told.unread
+            on_source = await questions.group_on_source(group) if report is None else None
+        found = explain_group(asked.facts, asked.report, group, report, on_source, unread)
     return json_response(WhyBody.of(flow, found, exit_code=exit_of_explanation(found)))
 
 
