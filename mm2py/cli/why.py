@@ -33,7 +33,7 @@ from mm2py.status.bodies import WhyBody, json_of
 from mm2py.status.cluster_inquiry import InquirySide, patience_of_commands
 from mm2py.status.exit_codes import exit_of_explanation
 from mm2py.status.target_alone import GroupsQuestion
-from mm2py.status.why import OTHERS_MOST, Explanation, asked_about, explain_switched_off, explain_topic
+from mm2py.status.why import OTHERS_MOST, Explanation, Replicated, asked_about, explain_switched_off, explain_topic
 from mm2py.status.why_group import asked_about_group, explain_group
 from mm2py.status.why_inquiry import details_of, group_on_source
 
@@ -165,6 +165,8 @@ async def _explain_topic(options: WhyArguments, settings: FlowSettings) -> Expla
     names = {member.member: member.name for group in seen.report.groups for member in group.members}
     topic, partition = options.partition or (options.topic or "", None)
     found = explain_topic(seen.facts, seen.flow, topic, partition, names)
+    if found.replicated is Replicated.UNKNOWN:
+        return found
     async with sides_of("why", settings) as (source, target):
         details = await details_of(topic, found, seen.facts.settings, source, target)
     return explain_topic(seen.facts, seen.flow, topic, partition, names, details)

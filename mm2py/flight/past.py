@@ -118,7 +118,7 @@ def _text_of(event: FlightEvent, topic: str) -> str:
         case CausesChanged() if event.topic in {topic, ""}:
             what = event.topic or "the flow"
             if not event.causes:
-                return f"{what}: it copies all of its part again"
+                return f"{what}: the reason has ended"
             return f"{what}: {'; '.join(_in_words(event))}"
         case LineLogged() if event.topic in {topic, ""}:
             where = "" if event.partition is None else f" partition {event.partition}"

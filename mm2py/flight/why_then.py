@@ -6,7 +6,7 @@ The present is asked with ``status/why.py``; the same rules answer here, from wh
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mm2py.flight.past import FlightLine, PastFacts
 from mm2py.flow import ConnectorName, Flow, Kind
@@ -88,7 +88,7 @@ def explain_then(
         text = f"It was not replicated. {why}"
         found = Explanation(what, Replicated.NO, text, str(Reason.MISSING), why, "", None, ())
     else:
-        found = explain_topic(facts, report, topic, partition, names)
+        found = _in_the_past(explain_topic(facts, report, topic, partition, names))
         unrecorded = sorted({*_owners(report, topic)} - past.covered)
         if (unrecorded or past.unreadable) and found.replicated is Replicated.YES:
             who = ", ".join(names.get(MemberId(one), one) for one in unrecorded)
@@ -98,6 +98,15 @@ def explain_then(
             text = f"It is not known whether it was replicated: {why}"
             found = Explanation(what, Replicated.UNKNOWN, text, "", why, "", None, ())
     return PastExplanation(at_ms, found, around, past.lost)
+
+
+def _in_the_past(found: Explanation) -> Explanation:
+    """Return an answer as of the past, without what would have changed it."""
+    text = found.text.removesuffix(found.remedy).strip() if found.remedy else found.text
+    for begin in ("It is not replicated.", "It is replicated to", "Not all of it is replicated."):
+        if text.startswith(begin):
+            text = begin.replace(" is ", " was ") + text.removeprefix(begin)
+    return replace(found, text=text)
 
 
 def _was_unlisted(facts: FlowFacts, report: FlowReport, topic: str) -> bool:

@@ -159,7 +159,7 @@ class WhyBody(FormatBody):
     flow: str = Field(examples=["A->B"])
     """The flow."""
     asked: str = Field(examples=["topic orders"])
-    """What was asked about: ``topic orders``, ``partition orders-3`` or ``group billing``."""
+    """What was asked about: ``topic orders``, ``partition orders/3`` or ``group billing``."""
     replicated: Replicated
     """The answer in a word."""
     text: str

@@ -41,6 +41,23 @@ def why_left_out(name: str, names: NameFilter, origins: Mapping[str, SettingOrig
     return f"{_pattern(decision.pattern, decision, origin)} matches it."
 
 
+def why_excluded_as_well(name: str, names: NameFilter, origins: Mapping[str, SettingOrigin]) -> str:
+    """Return which pattern would leave out a name that no pattern selects, in a sentence; empty: none would.
+
+    Arguments: see ``why_left_out``.
+    """
+    try:
+        decision = names.exclusion(name)
+    except PatternTooSlow:
+        return TOO_SLOW
+    if decision is None:
+        return ""
+    origin = origins.get(decision.key, SettingOrigin(decision.key, ""))
+    if decision.pattern is None:
+        return f"A pattern of {origin.text if origin.where else origin.key} matches it as well."
+    return f"{_pattern(decision.pattern, decision, origin)} matches it as well."
+
+
 def why_let_pass(name: str, names: NameFilter, origins: Mapping[str, SettingOrigin]) -> str:
     """Return which pattern lets a name pass, in a sentence; empty if none does. Arguments: see ``why_left_out``."""
     try:

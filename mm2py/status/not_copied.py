@@ -14,7 +14,7 @@ from enum import Enum, StrEnum
 from typing import Final, NamedTuple
 
 from mm2py.copying.partition_errors import BLOCKED_PAUSE_S, refusal_remedy
-from mm2py.flow import ConnectorName, Flow, Kind
+from mm2py.flow import Flow
 from mm2py.records.partition_ranges import numbers, ranges
 from mm2py.records.pause_record import TopicPause
 from mm2py.records.standstill import Cause
@@ -146,6 +146,8 @@ OF_THE_FLOW: Final = frozenset({Reason.SOURCE_SILENT, Reason.NOT_STARTED})
 SORT_OF: Final[Mapping[Reason, Sort]] = {reason: sort for sort, reasons in _SORTS.items() for reason in reasons}
 """The sort of each reason. A test checks that none is missing."""
 GONE: Final = "The source does not have it any more. Its copy is kept."
+RUN_UNKNOWN: Final = "It is not known whether a worker runs the flow"
+"""How ``NotRunning.why`` begins if ``is_known`` is false."""
 _URGENCY: Final[Mapping[str, int]] = {reason: place for place, reason in enumerate(Reason)}
 
 
@@ -281,7 +283,7 @@ def cause_of(seen: PartitionFacts, flow: Flow, topic: str, remote_topic: str) ->
             Reason.STALLED, why, "Look at what it waits for: docs/runbooks/Mm2pyPartitionsStalled.md says how."
         )
     if seen.lacks_leader:
-        return FoundReason(Reason.NO_LEADER, seen.lacks_leader, "Look whether its brokers run.")
+        return FoundReason(Reason.NO_LEADER, seen.lacks_leader, "Check that the brokers which hold its replicas run.")
     if seen.position_problem:
         remedy = f"Grant WRITE on the topic of the flow's positions on {flow.target}, or look at its brokers."
         return FoundReason(Reason.POSITION_UNSTORED, seen.position_problem, remedy)
@@ -419,11 +421,10 @@ def _besides_pauses(seen: TopicFacts) -> tuple[NotCopied, ...]:
     if ring := tuple(one for one in whole if one.reason is Reason.RING):
         return ring  # it is left out in every state of the flow
     if seen.is_switched_off:
-        remedy = "Switch it on: mm2py apply FILE, with enabled = true for it."
+        remedy = f"Set {seen.flow or 'A->B'}.enabled = true in FILE, then: mm2py apply FILE."
         return (not_copied(Reason.SWITCHED_OFF, "The flow is switched off.", remedy),)
     if seen.held:
-        name = "NAME" if seen.flow is None else ConnectorName(seen.flow, Kind.SOURCE)
-        remedy = f"Resume it over REST: PUT /connectors/{name}/resume"
+        remedy = f"To copy it again: mm2py resume FILE '{seen.flow or 'A->B'}'"
         return (not_copied(Reason.HELD, f"The flow is {seen.held}.", remedy, since_ms=seen.held_since_ms),)
     if seen.not_running is not None:
         why, remedy, since_ms, _ = seen.not_running
@@ -450,12 +451,14 @@ def _besides_pauses(seen: TopicFacts) -> tuple[NotCopied, ...]:
             )
         )
     if seen.unowned:
-        remedy = "Look at the log of the leader."
-        found.append(not_copied(Reason.UNOWNED, "No worker has it.", remedy, partitions=_some(seen, seen.unowned)))
+        why, remedy = "No worker has it.", "Look at the log of the leader, which mm2py status FILE names."
+        found.append(not_copied(Reason.UNOWNED, why, remedy, partitions=_some(seen, seen.unowned)))
     if standing and not is_told and not any(one.waits_for_operator for one in found):
         found.append(_standing(seen, standing, most_urgent_first(found)))
     if seen.partitions > seen.listed and not found:
-        text = "The flow coordinator has found it just now." if seen.listed == 0 else "Its new partitions begin."
+        text = "Its new partitions are about to be copied."
+        if seen.listed == 0:
+            text = "The flow coordinator has found it just now."
         found.append(not_copied(Reason.NEW, text))
     if seen.moving:
         text = "Its previous worker has not released it yet."
@@ -489,7 +492,8 @@ def _not_selected(seen: TopicFacts) -> NotCopied:
         return not_copied(Reason.GONE, GONE)
     reason, why = seen.left_out
     if seen.listed and reason is not Reason.UNDECIDED:
-        return not_copied(Reason.DESELECTED, f"It is not selected any more, and the workers end it: {why}")
+        why = f"The settings do not select it any more, and the workers are ending it: {why}"
+        return not_copied(Reason.DESELECTED, why)
     return not_copied(reason, why)
 
 
@@ -501,7 +505,7 @@ def _standing(seen: TopicFacts, standing: str, said: Sequence[NotCopied]) -> Not
         why = "It holds records, and no worker has begun to copy it."
         return not_copied(Reason.STANDING, why, "Look at the log of the flow coordinator.")
     why = "Records wait, its position does not move, and no worker has said why yet."
-    remedy, some = "Look at the log of its worker.", _some(seen, standing)
+    remedy, some = "Look at the log of its worker, which mm2py status FILE --all names.", _some(seen, standing)
     return not_copied(Reason.STANDING, why, remedy, since_ms=seen.standing_since_ms, partitions=some)
 
 

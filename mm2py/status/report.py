@@ -21,7 +21,7 @@ from mm2py.moments import ago, time_text
 from mm2py.records.control_record import MemberId
 from mm2py.status.facts import Facts, FlowFacts, GroupFacts
 from mm2py.status.flow_report import FlowReport, FlowTasks, flow_report, late_members, why_drift, why_off, why_running
-from mm2py.status.not_copied import NotCopied, NotRunning, Reason
+from mm2py.status.not_copied import RUN_UNKNOWN, NotCopied, NotRunning, Reason
 
 SILENT_TIMES: Final = 3
 """If no record came for this many session time-outs, no worker runs."""
@@ -410,7 +410,7 @@ def _held_back(flow: FlowReport) -> Iterable[str]:
 
 def _why_not_running(facts: Facts, group: GroupReport) -> NotRunning:
     if group.unread:
-        return NotRunning(f"It is not known whether a worker runs the flow: {group.unread}", is_known=False)
+        return NotRunning(f"{RUN_UNKNOWN}: {group.unread}", is_known=False)
     since_ms = None if group.last_append_ms_ago is None else facts.at_ms - group.last_append_ms_ago
     return NotRunning(f"No worker of group {group.name} runs.", _how_to_start(facts, group), since_ms)
 

@@ -7,15 +7,18 @@ the log.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from mm2py.config import keys
 from mm2py.config.flow_properties import is_enabled
 from mm2py.config.origins import SettingOrigin
-from mm2py.flow import Flow
+from mm2py.flow import Flow, TopicName
 from mm2py.moments import time_text
+from mm2py.offsets.checkpoint_rule import upstream_topic_of
 from mm2py.records.connector_config import FlowConfig
 from mm2py.records.control_record import MemberId
 from mm2py.records.gap_record import Done, GapKind
@@ -23,12 +26,23 @@ from mm2py.records.partition_ranges import numbers, ranges
 from mm2py.secret import shown_name
 from mm2py.status.facts import UNDECIDED, FlowFacts
 from mm2py.status.flow_report import FlowReport, TopicReport, left_out_of, rule_of
-from mm2py.status.left_out import why_let_pass
-from mm2py.status.not_copied import GONE, SORT_OF, NotCopied, Reason, Sort, not_copied, partitions_not_copied
+from mm2py.status.left_out import why_excluded_as_well, why_let_pass
+from mm2py.status.not_copied import (
+    GONE,
+    RUN_UNKNOWN,
+    SORT_OF,
+    NotCopied,
+    Reason,
+    Sort,
+    not_copied,
+    partitions_not_copied,
+)
 from mm2py.status.partition_lags import begin_of, end_of
-from mm2py.status.verdict import Readiness
+from mm2py.status.pausable import NEAR_MOST
 from mm2py.topics.filters import PatternTooSlow
 
+_BEGIN_SENTENCES: Final = frozenset({"it", "its", "no", "records", "source", "the", "they"})
+"""Words with which workers begin a reason in lower case."""
 OTHERS_MOST: Final = 5
 """How many further reasons the text lists."""
 
@@ -49,7 +63,7 @@ class Explanation:
     """Whether one thing is replicated, and what decides it."""
 
     asked: str
-    """What was asked about: ``topic orders``, ``partition orders-3`` or ``group billing``."""
+    """What was asked about: ``topic orders``, ``partition orders/3`` or ``group billing``."""
     replicated: Replicated
     text: str
     """The answer in a sentence or two: what decides it, since when, and what would change it."""
@@ -104,18 +118,18 @@ def explain_topic(
     causes = _causes_of(facts, report, topic, found, details)
     if facts.other_group:
         return unknown(asked, f"Group {facts.other_group} runs the flow: ask with its file.")
-    if causes and causes[0].reason is Reason.NOT_RUNNING and report.verdict.readiness is Readiness.UNKNOWN:
+    if causes and causes[0].why.startswith(RUN_UNKNOWN):
         return unknown(asked, causes[0].why)
     about = [one for one in causes if partition is None or not one.partitions or partition in numbers(one.partitions)]
     if about:
         partitions = 0 if found is None or partition is not None else found.partitions
         is_some = partitions_not_copied(about, partitions) < partitions
-        first, word = _decided(facts, topic, about[0]), Replicated.PARTLY if is_some else Replicated.NO
+        first, word = decided(facts, topic, about[0]), Replicated.PARTLY if is_some else Replicated.NO
         return answer(asked, word, first, others=about[1:], remedy=_remedy(facts, topic, first))
     if unread := _unread(facts, topic):
         return unknown(asked, unread)
     if found is not None and found.ahead:
-        return unknown(asked, f"It ends before its position on {report.flow.source}: it was cut back, or recreated.")
+        return unknown(asked, _ahead(report.flow))
     assert found is not None  # noqa: S101 - a topic of which nothing is known has a cause
     kept = {number: count for number, count in details.quarantined.items() if partition in {None, number}}
     if kept:
@@ -152,12 +166,12 @@ def explain_switched_off(asked: str, origin: SettingOrigin, stored: FlowConfig |
 
 def asked_about(topic: str, partition: int | None) -> str:
     """Return what was asked about, in words."""
-    return f"topic {shown_name(topic)}" if partition is None else f"partition {shown_name(topic)}-{partition}"
+    return f"topic {shown_name(topic)}" if partition is None else f"partition {shown_name(topic)}/{partition}"
 
 
-def unknown(asked: str, why: str) -> Explanation:
-    """Return the answer that it is not known."""
-    text = f"It is not known whether it is replicated: {why}"
+def unknown(asked: str, why: str, what: str = "it is replicated") -> Explanation:
+    """Return the answer that it is not known. ``what``: what is not known."""
+    text = f"It is not known whether {what}: {why}"
     return Explanation(asked, Replicated.UNKNOWN, text, "", why, "", None, ())
 
 
@@ -175,6 +189,8 @@ def answer(
     if replicated is Replicated.PARTLY:
         first = "Not all of it is replicated."
     where = f"Partition{'' if cause.partitions.isdigit() else 's'} {cause.partitions}: " if cause.partitions else ""
+    if asked.startswith("partition ") or not where:
+        where, cause = "", replace(cause, why=_sentence(cause.why))
     since = f"Since {time_text(cause.since_ms)}." if cause.since_ms is not None else ""
     told = [first, f"{where}{cause.why}", since, remedy]
     return Explanation(
@@ -186,6 +202,18 @@ def answer(
         remedy,
         cause.since_ms,
         tuple(others),
+    )
+
+
+def _sentence(text: str) -> str:
+    """Begin a text with a capital, unless it begins with a name."""
+    return text[0].upper() + text[1:] if text.partition(" ")[0] in _BEGIN_SENTENCES else text
+
+
+def _ahead(flow: Flow) -> str:
+    return (
+        f"On {flow.source} its log ends before the position up to which it was copied: the log was cut back, or the"
+        " topic was recreated."
     )
 
 
@@ -202,12 +230,26 @@ def _causes_of(
     source, name = report.flow.source, shown_name(topic)
     rule = _rule(facts, topic)
     if details.is_hidden:
-        why = f"The user of FILE may not describe {name} on {source}, so mm2py does not see it either. {rule}"
+        why = f"The user of the file may not describe {name} on {source}, so mm2py does not see it. {rule}"
         return [not_copied(Reason.SOURCE_DENIED, why, f"Grant DESCRIBE and READ on {name} on {source}.")]
     if any(one == topic for one, _ in facts.positions):
         return [not_copied(Reason.GONE, GONE, f"If it is to be copied again, create it on {source}.")]
-    remedy = f"Create it on {source}, or correct its name: mm2py status FILE --all shows those that are copied."
+    if (upstream := _upstream_of(facts, topic)) is not None:
+        why = f"{name} is the name of the copy on {report.flow.target}, and of no topic on {source}."
+        return [
+            not_copied(Reason.MISSING, why, f"Ask for its topic: mm2py why FILE '{report.flow}' --topic {upstream}")
+        ]
+    near = difflib.get_close_matches(topic, {one for one, _ in facts.positions} | {*(facts.selected or ())}, NEAR_MOST)
+    meant = f" Do you mean {', '.join(map(shown_name, near))}?" if near else ""
+    remedy = f"Create it on {source}, or correct its name: mm2py status FILE --all shows those that are copied.{meant}"
     return [not_copied(Reason.MISSING, f"{source} has no topic of this name. {rule}", remedy)]
+
+
+def _upstream_of(facts: FlowFacts, topic: str) -> str | None:
+    """Return the topic of the source whose copy has this name; None: the flow knows none."""
+    upstream = upstream_topic_of(TopicName(topic), facts.settings.policy, facts.settings.flow)
+    known = {one for one, _ in facts.positions} | {*(facts.selected or ())}
+    return upstream if upstream in known and upstream != topic else None
 
 
 def _rule(facts: FlowFacts, topic: str) -> str:
@@ -220,13 +262,14 @@ def _rule(facts: FlowFacts, topic: str) -> str:
 
 
 def _unread(facts: FlowFacts, topic: str) -> str:
-    """Return what could not be read that may hide a reason; empty: everything answered."""
+    """Return what could not be read that may hide a reason, by cluster; empty: everything answered."""
+    flow = facts.settings.flow
     if topic in facts.hidden:
-        return (
-            f"The user of FILE may not describe {shown_name(topic)} on {facts.settings.flow.source}: grant it DESCRIBE."
-        )
-    parts = (*facts.source_unread, facts.positions_unread, facts.status_unread, facts.config_unread)
-    return next(filter(None, parts), "")
+        return f"The user of the file may not describe {shown_name(topic)} on {flow.source}: grant it DESCRIBE."
+    of_source = next(iter(facts.source_unread), "")
+    of_target = next(filter(None, (facts.positions_unread, facts.status_unread, facts.config_unread)), "")
+    told = [(flow.source, of_source), (flow.target, of_target)]
+    return " ".join(text if text.startswith(f"{alias} ") else f"{alias}: {text}" for alias, text in told if text)
 
 
 def _remedy(facts: FlowFacts, topic: str, cause: NotCopied) -> str:
@@ -234,7 +277,9 @@ def _remedy(facts: FlowFacts, topic: str, cause: NotCopied) -> str:
     if cause.remedy:
         return cause.remedy
     if cause.reason in {Reason.EXCLUDED, Reason.NOT_INCLUDED}:
-        return _change(facts, facts.settings.topic_filter.decision(topic).key)
+        names = facts.settings.topic_filter
+        is_both = cause.reason is Reason.NOT_INCLUDED and bool(why_excluded_as_well(topic, names, facts.origins))
+        return _change(facts, names.decision(topic).key, is_excluded_as_well=is_both)
     if cause.reason is Reason.BACKFILL:
         return "It ends with the backfill; mm2py backfill FILE --abandon ID ends it now."
     if cause.reason in {Reason.CYCLE, Reason.RING}:
@@ -242,16 +287,22 @@ def _remedy(facts: FlowFacts, topic: str, cause: NotCopied) -> str:
     return "No setting changes that." if SORT_OF[cause.reason] is Sort.CHOSEN else ""
 
 
-def _change(facts: FlowFacts, key: str) -> str:
+def _change(facts: FlowFacts, key: str, *, is_excluded_as_well: bool) -> str:
     """Return the command that changes a setting. The file may have another value already, which does not count yet."""
     is_pending = facts.stored is not None and facts.stored.properties.get(key) != facts.file.get(key)
     note = f" FILE has another {key}, which is not applied yet: mm2py plan FILE shows it." if is_pending else ""
-    return f"To copy it, change {key}, then: mm2py apply FILE.{note}"
+    how = f"add it to {key} in FILE" if key == keys.TOPICS.name else f"set {key} in FILE without this pattern"
+    if is_excluded_as_well:
+        how += f", and set {keys.TOPICS_EXCLUDE.name} without that pattern"
+    return f"To copy it, {how}, then: mm2py apply FILE.{note}"
 
 
-def _decided(facts: FlowFacts, topic: str, cause: NotCopied) -> NotCopied:
-    """Return the cause with what decided it: the gap, or who has switched the flow off."""
+def decided(facts: FlowFacts, topic: str, cause: NotCopied) -> NotCopied:
+    """Return the cause with what decided it: the gap, the second pattern, or who has switched the flow off."""
     stored = facts.stored
+    if cause.reason is Reason.NOT_INCLUDED:
+        as_well = why_excluded_as_well(topic, facts.settings.topic_filter, facts.origins)
+        return replace(cause, why=f"{cause.why} {as_well}".rstrip())
     if cause.reason is Reason.STOPPED:
         return _at_gap(facts, topic, cause)
     if cause.reason is not Reason.SWITCHED_OFF or stored is None:
@@ -269,13 +320,10 @@ def _at_gap(facts: FlowFacts, topic: str, cause: NotCopied) -> NotCopied:
         return cause
     gap = gaps[0]
     again = gap.kind in {GapKind.RECREATED, GapKind.DELETED, GapKind.TARGET_DELETED}
-    where = " from its first record on" if again else ""
-    remedy = (
-        f"Look at it: mm2py gaps FILE. To copy it{where} all the same:"
-        f" mm2py gaps FILE accept '{facts.settings.flow}:{topic}'"
-    )
+    go_on = "copy it from its first record on" if again else "go on behind it"
+    remedy = f"Look at it: mm2py gaps FILE. To {go_on}: mm2py gaps FILE accept '{facts.settings.flow}:{topic}'"
     more = f" (and {len(gaps) - 1} more)" if len(gaps) > 1 else ""
-    why = f"It waits for an operator at a gap ({gap.kind}){more}: {gap.text}."
+    why = f"Copying has stopped at a gap ({gap.kind}){more}: {gap.text}."
     return replace(cause, why=why, remedy=remedy)
 
 
@@ -309,6 +357,8 @@ def _details(
         owners = ", ".join(f"{names.get(member, member)} ({parts})" for member, parts in found.owners.items())
         at_least = "at least " if found.unknown else ""
         lag = "" if found.lag is None else f"It is {at_least}{found.lag:,} records behind."
+        if found.lag == 0 and not found.unknown:
+            lag = "Nothing waits to be copied."
         count = f"{found.partitions} partition{'' if found.partitions == 1 else 's'}"
         return [f"{count}, copied by {owners}." if owners else f"{count}.", lag]
     key = (found.topic, partition)

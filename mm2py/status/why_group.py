@@ -19,8 +19,8 @@ from mm2py.status.consumer_groups import ConsumerGroupReport
 from mm2py.status.facts import FlowFacts
 from mm2py.status.flow_report import FlowReport, left_out_of
 from mm2py.status.left_out import why_left_out, why_let_pass
-from mm2py.status.not_copied import Reason, not_copied
-from mm2py.status.why import Explanation, Replicated, answer, unknown
+from mm2py.status.not_copied import NotCopied, Reason, not_copied
+from mm2py.status.why import Explanation, Replicated, answer, decided, unknown
 
 TOPICS_NAMED_MOST: Final = 3
 
@@ -35,18 +35,6 @@ class GroupOnSource:
     """The topics in which it has committed."""
     refused: str = ""
     """Why its commits cannot be read; empty: they can."""
-
-
-def emits_no_checkpoints(facts: FlowFacts) -> str:
-    """Return which setting keeps the flow from following groups, in a sentence; empty: none does."""
-    if facts.settings.checkpoints is not None:
-        return ""
-    properties = facts.file if facts.stored is None else facts.stored.properties
-    enabled, interval = keys.EMIT_CHECKPOINTS_ENABLED.name, keys.EMIT_CHECKPOINTS_INTERVAL.name
-    key = interval if is_true(properties.get(enabled, "true")) else enabled
-    origin = facts.origins.get(key)
-    place = key if origin is None or not origin.where else origin.text
-    return f"{facts.settings.flow} emits no checkpoints, by {place}."
 
 
 def explain_group(
@@ -67,22 +55,21 @@ def explain_group(
     """
     asked, flow = asked_about_group(group), report.flow
     if facts.other_group:
-        return unknown(asked, f"Group {facts.other_group} of workers runs the flow: ask with its file.")
-    if why := emits_no_checkpoints(facts):
-        remedy = "Set emit.checkpoints.enabled to true, then: mm2py apply FILE."
-        return answer(asked, Replicated.NO, not_copied(Reason.SWITCHED_OFF, why, remedy))
-    assert facts.settings.checkpoints is not None  # noqa: S101 - without them the sentence above says so
+        why = f"Group {facts.other_group} of workers runs the flow: ask with its file."
+        return unknown(asked, why, f"it can continue on {flow.target}")
+    if facts.settings.checkpoints is None:
+        return answer(asked, Replicated.NO, _emits_no_checkpoints(facts))
     names = facts.settings.checkpoints.group_filter
     if why := why_left_out(group, names, facts.origins):
         cause = not_copied(Reason.EXCLUDED, f"The settings leave it out: {why}")
         return answer(asked, Replicated.NO, cause, remedy="Change that setting, then: mm2py apply FILE.")
     if unread and (found is None or found.ready):
-        return unknown(asked, unread)
+        return unknown(asked, unread, f"it can continue on {flow.target}")
     if found is None:
         return answer(asked, Replicated.NO, not_copied(Reason.MISSING, *_why_unknown(facts, on_source)))
     idle, remedy = _why_no_emitter(report)
     if not found.ready:
-        why, do = _why_not_ready(report, found)
+        why, do = _why_not_ready(facts, report, found)
         what = f"It cannot continue on {flow.target}: {why}."
         if idle and not do:
             what, do = f"{what} {idle}", remedy
@@ -101,6 +88,21 @@ def explain_group(
 def asked_about_group(group: str) -> str:
     """Return what was asked about, in words."""
     return f"group {shown_name(group)}"
+
+
+def _emits_no_checkpoints(facts: FlowFacts) -> NotCopied:
+    properties = facts.file if facts.stored is None else facts.stored.properties
+    key, value = keys.EMIT_CHECKPOINTS_ENABLED.name, "true"
+    if is_true(properties.get(key, "true")):
+        key, value = keys.EMIT_CHECKPOINTS_INTERVAL.name, "a positive number"
+    why = f"{facts.settings.flow} emits no checkpoints, by {_place(facts, key)}."
+    return not_copied(Reason.SWITCHED_OFF, why, f"Set {key} to {value}, then: mm2py apply FILE.")
+
+
+def _place(facts: FlowFacts, key: str) -> str:
+    """Return a setting with the place where its value is written."""
+    origin = facts.origins.get(key)
+    return key if origin is None or not origin.where else origin.text
 
 
 def _why_unknown(facts: FlowFacts, on_source: GroupOnSource | None) -> tuple[str, str]:
@@ -125,7 +127,7 @@ def _why_unknown(facts: FlowFacts, on_source: GroupOnSource | None) -> tuple[str
     return why, f"See mm2py why FILE '{flow}' --topic {topics[0]}"
 
 
-def _why_not_ready(report: FlowReport, found: ConsumerGroupReport) -> tuple[str, str]:
+def _why_not_ready(facts: FlowFacts, report: FlowReport, found: ConsumerGroupReport) -> tuple[str, str]:
     """Return why a group is not ready, without a stop at the end, and what would change it.
 
     If it waits in a topic that is not copied, that is the reason.
@@ -133,7 +135,7 @@ def _why_not_ready(report: FlowReport, found: ConsumerGroupReport) -> tuple[str,
     waiting = {one.topic for one in found.partitions if one.waits_for}
     for topic in report.topics:
         if topic.topic in waiting and topic.not_copied:
-            first = topic.not_copied[0]
+            first = decided(facts, topic.topic, topic.not_copied[0])
             return f"{found.why}. {topic.topic} is not copied: {first.why.rstrip('.')}", first.remedy
     if found.state_on_target not in ("", "Empty", "Dead"):
         return found.why, f"Stop its consumers on {report.flow.target}, and leave them to {report.flow.source}."
@@ -163,6 +165,5 @@ def _why_not_committed(facts: FlowFacts) -> str:
     checkpoints, flow, target = facts.settings.checkpoints, facts.settings.flow, facts.settings.flow.target
     if checkpoints is None or checkpoints.group_sync is not None:
         return ""
-    origin = facts.origins.get(keys.SYNC_GROUPS_ENABLED.name)
-    place = keys.SYNC_GROUPS_ENABLED.name if origin is None or not origin.where else origin.text
+    place = _place(facts, keys.SYNC_GROUPS_ENABLED.name)
     return f"Note: nothing is committed for it on {target}, by {place}: mm2py groups FILE '{flow}' says where to go on."

@@ -373,7 +373,14 @@ class NameFilter:
         why_not = self.why_not(name)
         if why_not is FilteredOut.NOT_INCLUDED:
             return FilterDecision(why_not, self._include.key)
-        decided = self._include if why_not is None else self._exclude
+        return self._decided_by(self._include if why_not is None else self._exclude, name, why_not)
+
+    def exclusion(self, name: str) -> FilterDecision | None:
+        """Return the decision of the exclude list alone, None if it lets a name pass. Raises: PatternTooSlow."""
+        return self._decided_by(self._exclude, name, FilteredOut.EXCLUDED) if self._exclude.matches(name) else None
+
+    @staticmethod
+    def _decided_by(decided: PatternList, name: str, why_not: FilteredOut | None) -> FilterDecision:
         at = decided.first_match(name)
         if at is None:
             return FilterDecision(why_not, decided.key)

@@ -33,7 +33,7 @@ from tests.cluster.why_table import rows, wait_for_cause
 
 IDENTITY: Final = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
 FLOWS: Final[Mapping[str, Mapping[str, Value]]] = {
-    "E": {"->B.topics.exclude": "{stem}-E-tmp.*"},
+    "E": {"->B.topics.exclude": "{stem}-E-tmp.*,{stem}-others"},
     "R": {"->B.replication.factor": 2},
     "X": {".consumer.auto.offset.reset": "none"},
     "M": {"->B.remote.partitions.max": 1},
@@ -43,8 +43,17 @@ FLOWS: Final[Mapping[str, Mapping[str, Value]]] = {
 }
 """Further flows of the same source, by what follows the scene's alias in theirs, and their settings."""
 OF_TOPICS: Final = (
-    *("excluded", "excluded-by-default", "not-included", "undecided", "cycle", "internal", "own-topic"),
-    *("missing-by-name", "no-such-topic", "no-such-partition"),
+    *(
+        "excluded",
+        "excluded-by-default",
+        "not-included",
+        "left-out-by-both-lists",
+        "undecided",
+        "cycle",
+        "internal",
+        "own-topic",
+    ),
+    *("missing-by-name", "no-such-topic", "no-such-partition", "name-of-the-copy", "slip-in-the-name"),
     *(
         "name-too-long",
         "target-not-empty",
@@ -111,8 +120,11 @@ class TopicCauses:
             make_topic(self.scene.source, topic, 1)
             self.asks(cause, topic)
         self.asks("excluded", self.topic("E", "tmp"), "E")
+        self.asks("left-out-by-both-lists", topics["not-included"], "E")
         self.asks("missing-by-name", f"{stem}-absent")
         self.asks("no-such-topic", f"{stem}-t-nothing")
+        self.asks("name-of-the-copy", self.scene.remote(f"{stem}-t-first"))
+        self.asks("slip-in-the-name", f"{stem}-t-frist")
         self.asks("no-such-partition", f"{stem}-t-first", partition=7)
 
     def remote_topics(self) -> None:

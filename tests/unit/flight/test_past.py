@@ -55,7 +55,7 @@ def test_what_changed_around_it_concerns_the_topic_or_the_whole_flow_and_the_nea
     assert [one.text for one in past.around] == [
         "starts the flow",
         "orders: stalled (partitions 0-3) since 1970-01-01T02:46:36Z: records wait",
-        "orders: it copies all of its part again",
+        "orders: the reason has ended",
         "WARNING target.denied partition 3 why=no",
     ]
     assert past.lost == 7

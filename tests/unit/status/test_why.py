@@ -36,9 +36,16 @@ def explained(topic: str, partition: int | None = None, **extra: Any) -> Explana
         (
             "tmp",
             "excluded",
-            ["Pattern `tmp` (entry 1 of topics.exclude)", "change topics.exclude, then: mm2py apply FILE"],
+            [
+                "Pattern `tmp` (entry 1 of topics.exclude)",
+                "set topics.exclude in FILE without this pattern, then: mm2py apply FILE",
+            ],
         ),
-        ("audit", "not-included", ["No pattern of topics matches it.", "change topics, then: mm2py apply FILE"]),
+        (
+            "audit",
+            "not-included",
+            ["No pattern of topics matches it.", "add it to topics in FILE, then: mm2py apply FILE"],
+        ),
         ("__consumer_offsets", "internal", ["No setting changes that."]),
         ("B.orders", "cycle", ["Its name says that its records have been on the target."]),
         ("mm2-offsets.B.internal", "own-topic", ["mm2py keeps its own state in it."]),
@@ -53,7 +60,7 @@ def explained(topic: str, partition: int | None = None, **extra: Any) -> Explana
         (
             "orders",
             "stopped",
-            ["Not all of it is replicated. Partition 1: It waits for an operator at a gap (expired): the source has"],
+            ["Not all of it is replicated. Partition 1: Copying has stopped at a gap (expired): the source has"],
         ),
     ],
 )
@@ -150,8 +157,8 @@ def test_a_group_that_waits_in_a_topic_that_is_not_copied_is_told_why_that_is_no
     waiting = replace(report, state_on_target="", why="orders-1: it has read further than what is copied")
     waiting = replace(waiting, partitions=(replace(report.partitions[0], waits_for="it has read further"),))
     found = about_group("billing", waiting)
-    assert "orders is not copied: It waits for an operator at a gap" in found.text, found.text
-    assert found.remedy == "See mm2py gaps."
+    assert "orders is not copied: Copying has stopped at a gap (expired)" in found.text, found.text
+    assert "mm2py gaps FILE accept 'A->B:orders'" in found.remedy, found.remedy
 
 
 def test_a_group_of_a_source_that_does_not_answer_is_not_known_to_be_ready() -> None:
@@ -191,8 +198,20 @@ def test_a_topic_that_the_source_does_not_show_is_named_with_the_rule_and_what_i
     assert hidden.reason == "source-denied" and "Grant DESCRIBE and READ on nowhere on A." in hidden.text, hidden.text
     assert "It is an internal topic" in explained("__transaction_state").text
     positions = {("past", 0): StoredPosition(70, next_target=68)}
+    copy, slip = explained("A.payments"), explained("paymets")
+    assert "Ask for its topic: mm2py why FILE 'A->B' --topic payments" in copy.text, copy.text
+    assert "Do you mean payments?" in slip.text, slip.text
     gone = explained("past", positions=positions, gaps=())
     assert gone.reason == "gone" and "The source does not have it any more." in gone.text, gone.text
+
+
+def test_a_topic_that_two_lists_leave_out_is_told_both() -> None:
+    settings = flow_settings((*FILE, ("topics.exclude", "tmp,audit.*")))
+    found = explained("audit", settings=settings)
+    assert "No pattern of topics matches it. Pattern `audit.*` (entry 2 of topics.exclude) matches it as well." in (
+        found.text
+    )
+    assert "add it to topics in FILE, and set topics.exclude without that pattern, then: mm2py apply" in found.text
 
 
 def test_a_file_that_is_not_applied_yet_is_named_as_the_way() -> None:
@@ -222,7 +241,10 @@ def test_another_group_or_a_cut_source_makes_it_unknown() -> None:
     found = explained("payments", owner_group="theirs")
     assert (found.replicated, "Group theirs runs the flow" in found.text) == (Replicated.UNKNOWN, True)
     cut = explained("payments", ends={("payments", 0): 5})
-    assert (cut.replicated, "ends before its position" in cut.text) == (Replicated.UNKNOWN, True), cut.text
+    assert (cut.replicated, "ends before the position up to which it was copied" in cut.text) == (
+        Replicated.UNKNOWN,
+        True,
+    ), cut.text
 
 
 def test_people_read_the_flow_the_thing_the_answer_and_the_file() -> None:
