@@ -13,7 +13,7 @@ from mm2py.checks.facts import ClusterAnswers, FlowAnswers
 from mm2py.checks.results import CheckResult, CheckState, counted, ok, unknown
 from mm2py.checks.rights import PLACEHOLDER, RightsNeed, grants, missing_operations
 
-_SOFT: Final = frozenset({"MM0414", "MM0415"})
+_SOFT: Final = frozenset({"MM0414", "MM0415", "MM0416"})
 """The flow copies without these rights."""
 _INCLUDE_DESCRIBE: Final = frozenset({"READ", "WRITE", "ALTER", "DESCRIBE"})
 _FOR_NEW_PARTITIONS: Final = "ALTER"

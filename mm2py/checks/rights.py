@@ -53,6 +53,8 @@ RIGHTS: Final = (
     RightsRow(COPYING, "B", "group", "A-mm2", ("DESCRIBE",), "MM0405"),
     RightsRow(COPYING, "B", "cluster", "", ("DESCRIBE_CONFIGS",), "MM0406"),
     RightsRow("flight recorder", "B", "topic", "mm2-flight.A.internal", ("CREATE", "WRITE"), "MM0415"),
+    RightsRow("history", "B", "topic", "mm2-history.A.internal", ("CREATE", "READ", "WRITE"), "MM0416"),
+    RightsRow("history", "B", "topic", "mm2-flight.A.internal", ("READ",), "MM0416"),
     RightsRow(
         "offset syncs", "A", "topic", "mm2-offset-syncs.B.internal", ("CREATE", "WRITE", "DESCRIBE_CONFIGS"), "MM0407"
     ),
@@ -162,6 +164,7 @@ def _purposes(settings: FlowSettings, heartbeats: Sequence[HeartbeatSettings]) -
     enabled = {
         COPYING: True,
         "flight recorder": True,
+        "history": True,
         "rings": True,
         "offset syncs": settings.offset_syncs is not None,
         "groups": settings.checkpoints is not None,

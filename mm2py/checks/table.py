@@ -288,6 +288,15 @@ CHECKS: Final = (
         "Run the `kafka-acls` command of the line.",
     ),
     CheckRow(
+        "MM0416",
+        Category.RIGHTS,
+        "The history may be written",
+        "The rights on the topic in which the flow's history is kept, and READ on the flight recorder's, whose events"
+        " it has. Only REST needs them.",
+        "The flow copies, but `/v1/flows/A->B/history` has no numbers, or lacks events.",
+        "Run the `kafka-acls` command of the line.",
+    ),
+    CheckRow(
         "MM0501",
         Category.INTERNAL_TOPICS,
         "Internal topics exist",

@@ -46,7 +46,7 @@ from mm2py.kafka.transport.wire import FrameMemory, keep_large_blocks
 from mm2py.logs import LEVELS, level_of, make_logger, set_level
 from mm2py.output import STDERR, LineFile, say, write_out
 from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
-from mm2py.worker.facts import FACTS, LOG_LEVEL, SNAPSHOT
+from mm2py.worker.facts import COORDINATED, FACTS, LOG_LEVEL, SNAPSHOT
 from mm2py.worker.herder import Herder
 from mm2py.worker.snapshot import snapshot_parts
 from mm2py_connectors import wiring
@@ -315,6 +315,7 @@ def _rest_process(
     checkpoints_max = configuration.metrics_partitions_max
     answers: dict[str, Callable[[], Iterable[object]]] = {
         FACTS: lambda: [herder.facts()],
+        COORDINATED: lambda: [herder.coordinated()],
         SNAPSHOT: lambda: snapshot_parts(herder, checkpoints_max=checkpoints_max),
         LOG_LEVEL: lambda: [level_of(log)],
         **{f"{LOG_LEVEL} {level}": functools.partial(_log_at, log, level) for level in LEVELS},

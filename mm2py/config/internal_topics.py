@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from mm2py.config import keys
 from mm2py.config.settings import CheckpointSettings, FlowSettings, HeartbeatSettings, OffsetSyncSettings
 from mm2py.flow import TopicName
-from mm2py.topics.names import HEARTBEATS, InternalTopic, fence_topic, flight_topic, ledger_topic
+from mm2py.topics.names import HEARTBEATS, InternalTopic, fence_topic, flight_topic, history_topic, ledger_topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,12 @@ def recorder_topic(settings: FlowSettings) -> WantedTopic:
     return WantedTopic(topic, settings.status_topic_replication_factor, setting)
 
 
+def numbers_topic(settings: FlowSettings) -> WantedTopic:
+    """Return where the REST process of its coordinator keeps its history."""
+    topic, setting = history_topic(settings.flow.source), keys.STATUS_REPLICATION_FACTOR.name
+    return WantedTopic(topic, settings.status_topic_replication_factor, setting)
+
+
 def settings_topic(settings: FlowSettings) -> WantedTopic:
     """Return where it keeps the settings that its workers share."""
     topic = InternalTopic(TopicName(settings.configs_topic), 1)
@@ -87,8 +93,8 @@ def heartbeats_topic(settings: HeartbeatSettings) -> WantedTopic:
 
 
 def topics_of_flow(settings: FlowSettings) -> list[WantedTopic]:
-    """Return the topics that a flow makes when it starts. The quarantine is made with its first record, and the topic
-    that keeps transactional ids alive an hour later."""
+    """Return the topics that a flow makes when it starts. The quarantine is made with its first record, the history
+    by the REST process of its coordinator, and the topic that keeps transactional ids alive an hour later."""
     found = [
         settings_topic(settings),
         positions_topic(settings),

@@ -772,7 +772,7 @@ STATUS_REPLICATION_FACTOR: Key[int] = GAPS.row(
     readers=BY_WORKER,
     parts=(FlowPart.OWN_TOPICS,),
     at="B.",
-    text="Replicas of that topic, and of the flight recorder mm2-flight.A.internal.",
+    text="Replicas of that topic, of the flight recorder mm2-flight.A.internal and of mm2-history.A.internal.",
 )
 ON_SOURCE_GAP: Key[str | None] = GAPS.row(
     "on.source.gap",

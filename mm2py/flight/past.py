@@ -79,7 +79,7 @@ def past_of(events: Iterable[FlightEvent], at_ms: int, topic: str) -> PastFacts:
                 unknown.add(event.member)
         if isinstance(event, AllWritten | RecordedAnew) and event.at_ms >= at_ms - WRITTEN_MS:
             written.add(event.member)
-        if is_near and (text := _text_of(event, topic)):
+        if is_near and (text := text_of(event, topic)):
             around.append(FlightLine(event.at_ms, event.member, text))
         if event.at_ms > at_ms:
             if isinstance(event, CausesChanged):
@@ -110,7 +110,7 @@ def _add_begun_before(open_then: dict[tuple[str, str], Standstill], event: Cause
         open_then[event.member, event.topic] = replace(before, causes=(*before.causes, *found))
 
 
-def _text_of(event: FlightEvent, topic: str) -> str:
+def text_of(event: FlightEvent, topic: str) -> str:
     """Return what people read of a change; empty if it concerns neither the topic nor the whole flow."""
     match event:
         case RecordedAnew(is_start=True):

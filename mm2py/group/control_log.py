@@ -167,7 +167,7 @@ class ControlLog:
         return opening
 
     async def open_at(self, time_ms: int) -> Opening:
-        """Return what a reader knew at a time, by the clock of the brokers. Then only ``open`` may follow.
+        """Return what a reader knew at a time, by the clock of the brokers; ``read`` continues after that.
 
         Returns: as ``open``; without a snapshot and with a ``log_start_offset`` above 0, what was known is not known
             any more.
@@ -179,6 +179,8 @@ class ControlLog:
         after = await leader.first_after(time_ms)
         end = max(start, end if after is None else min(after, end))
         opening, _ = await self._find_beginning(leader, start, end, is_past=True)
+        self._leader, self._place, self._heard_s = leader, LogPlace(end, -1), self._clock.monotonic()
+        self._lost = self._stopped = None
         return opening
 
     async def _find_beginning(

@@ -331,6 +331,24 @@ def flight_topic(source_alias: ClusterAlias) -> InternalTopic:
     )
 
 
+HISTORY_RETENTION_MS = DAY_MS + 60 * 60 * 1000
+
+
+def history_topic(source_alias: ClusterAlias) -> InternalTopic:
+    """The history of a flow, see ``mm2py/flow_history``. Compaction bounds it, and a flow that has ended leaves nothing
+    behind: what is older than a day is deleted as well."""
+    return InternalTopic(
+        TopicName(f"mm2-history.{source_alias}.internal"),
+        partitions=1,
+        configs={
+            "cleanup.policy": "compact,delete",
+            "retention.ms": str(HISTORY_RETENTION_MS),
+            "segment.ms": str(60 * 60 * 1000),
+            "message.timestamp.type": "LogAppendTime",
+        },
+    )
+
+
 def fence_topic() -> InternalTopic:
     """The partition of empty aborted transactions that keep a transactional id alive; it never contains data."""
     return InternalTopic(
@@ -346,7 +364,7 @@ def spark_writes_topic() -> InternalTopic:
 
 
 _ALWAYS_DOTTED = re.compile(
-    r"mm2-(?:(?:offsets|configs|status|ledger|quarantine|cluster|flight)\..+\.internal|(?:fence|spark-writes)\.internal)",
+    r"mm2-(?:(?:offsets|configs|status|ledger|quarantine|cluster|flight|history)\..+\.internal|(?:fence|spark-writes)\.internal)",
     re.DOTALL,
 )
 _OFFSET_SYNCS = "mm2-offset-syncs"

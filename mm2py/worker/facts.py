@@ -19,6 +19,9 @@ SNAPSHOT: Final = "snapshot"
 LOG_LEVEL: Final = "log level"
 """The question for the log level. If a level follows, the worker logs at that level from now on."""
 
+COORDINATED: Final = "coordinated"
+"""The question for the flows that this worker coordinates now."""
+
 HEAD: Final = struct.Struct(">QIB")
 """Precedes each part of an answer: the question's number, the size of the pickled part in bytes, a ``Frame``."""
 

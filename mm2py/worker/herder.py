@@ -188,6 +188,17 @@ class Herder:
         joined = sum(group.member is not None and group.member.takes_part for group in self.groups.values())
         return health_of(flows, joined, len(self.groups), stops=self._stopping.is_set())
 
+    def coordinated(self) -> frozenset[Flow]:
+        """Return the flows that this worker coordinates now, as far as it still hears from its groups."""
+        found = set()
+        for running in self.connectors:
+            group = self.groups.get(running.flow.target)
+            member = None if group is None else group.member
+            is_heard = running.copies and member is not None and member.gate.is_open
+            if is_heard and member is not None and member.ownership(running.flow).is_coordinator:
+                found.add(running.flow)
+        return frozenset(found)
+
     @staticmethod
     def _flow_status(running: RunningConnector, with_topics: bool) -> FlowStatus:
         held = None if running.refused or running.is_up else running.plan.schedule.held

@@ -53,6 +53,9 @@ from mm2py_rest.clusters.questions import FlowQuestions
 from mm2py_rest.events.configs import ConfigsSource
 from mm2py_rest.events.feed import EventFeed, Source
 from mm2py_rest.events.sources import GapsSource, GroupSource, QuarantineSource, ToBrokers
+from mm2py_rest.history.keeper import HistoryKeeper
+from mm2py_rest.history.log import HistoryLog
+from mm2py_rest.history.sources import history_sources
 from mm2py_rest.services import Services
 from mm2py_rest.settings.changes import FlowChanges
 from mm2py_rest.settings.offset_changes import OffsetChanges
@@ -163,7 +166,32 @@ async def serve(options: ServerArguments, file: SettingsFile, log: FilteringBoun
         for settings in configuration.flows
     }
     events = EventFeed(_event_sources(configuration, asking, clock, rng), clock)
-    v1 = V1(file, questions, events, worker=options.worker)
+    histories = {
+        settings.flow: HistoryLog(
+            settings, functools.partial(looking.target_of, settings), clock=clock, rng=rng, log=log
+        )
+        for settings in configuration.flows
+    }
+    keepers = [
+        HistoryKeeper(
+            history,
+            link.coordinated,
+            live.glance,
+            functools.partial(
+                history_sources,
+                history.settings,
+                configuration.groups[flow.target],
+                functools.partial(looking.target_of, history.settings),
+                clock=clock,
+                rng=rng,
+            ),
+            worker=options.worker,
+            clock=clock,
+            log=log,
+        )
+        for flow, history in histories.items()
+    ]
+    v1 = V1(file, questions, events, histories, worker=options.worker)
     kept_id = SharedAnswer(cluster_id, clock, least_s=CLUSTER_ID_KEPT_S)
     services = Services(configuration, link, live, changes, clock, kept_id.get, v1, offsets)
     stores = {flow: one.store_audit for flow, one in changes.items()}
@@ -174,6 +202,7 @@ async def serve(options: ServerArguments, file: SettingsFile, log: FilteringBoun
         asyncio.create_task(live.run(), name="looks"),
         asyncio.create_task(events.run(), name="events"),
         asyncio.create_task(audit.run(), name="audit"),
+        *(asyncio.create_task(keeper.run(), name="history") for keeper in keepers),
         *serving,
     ]
     try:

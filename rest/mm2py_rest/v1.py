@@ -12,6 +12,7 @@ from mm2py.flow import Flow
 from mm2py_rest.clusters.answers import Answers
 from mm2py_rest.clusters.questions import FlowQuestions
 from mm2py_rest.events.feed import EventFeed
+from mm2py_rest.history.log import HistoryLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class V1:
     file: SettingsFile = field(default_factory=lambda: SettingsFile(Path(), Properties({}), ()))
     questions: Mapping[Flow, FlowQuestions] = field(default_factory=dict)
     events: EventFeed = field(default_factory=EventFeed)
+    histories: Mapping[Flow, HistoryLog] = field(default_factory=dict)
     answers: Answers = field(default_factory=Answers)
     worker: str = ""
     """The name of this process's worker, as the members of its groups see it."""

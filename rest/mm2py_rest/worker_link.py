@@ -9,8 +9,9 @@ import pickle
 import socket
 from typing import Any, Final
 
+from mm2py.flow import Flow
 from mm2py.metrics.worker_numbers import WorkerSnapshot, assembled
-from mm2py.worker.facts import FACTS, HEAD, LOG_LEVEL, SNAPSHOT, Frame, WorkerFacts
+from mm2py.worker.facts import COORDINATED, FACTS, HEAD, LOG_LEVEL, SNAPSHOT, Frame, WorkerFacts
 
 ANSWER_MOST_S: Final = 5.0
 """A worker that takes longer has something that blocks its event loop."""
@@ -53,6 +54,12 @@ class WorkerLink:
         """Return the worker's health. Raises: WorkerSilent."""
         (found,) = await self.ask(FACTS)
         assert isinstance(found, WorkerFacts)  # noqa: S101
+        return found
+
+    async def coordinated(self) -> frozenset[Flow]:
+        """Return the flows that the worker coordinates now. Raises: WorkerSilent."""
+        (found,) = await self.ask(COORDINATED)
+        assert isinstance(found, frozenset)  # noqa: S101
         return found
 
     async def snapshot(self) -> WorkerSnapshot:

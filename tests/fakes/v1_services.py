@@ -13,8 +13,9 @@ from starlette.types import Receive, Scope, Send
 
 from mm2py.clock import SystemClock
 from mm2py.config.settings import Configuration, FlowSettings
-from mm2py.errors import ConfigError
+from mm2py.errors import ConfigError, Mm2Error
 from mm2py.flow import ClusterAlias, Flow, Kind, parse_flow
+from mm2py.flow_history.rings import FlowHistory
 from mm2py.group.membership import GroupState
 from mm2py.records.connector_config import DecidedBy, FlowConfig
 from mm2py.records.control_record import (
@@ -180,6 +181,19 @@ class FakeQuestions:
         ]
 
 
+class FakeHistory:
+    """The history of a flow, as the test writes it."""
+
+    def __init__(self, history: FlowHistory | None = None, error: Mm2Error | None = None) -> None:
+        self.history = history or FlowHistory()
+        self.problem = "" if error is None else str(error)
+        self.error = error
+
+    async def read(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
 def group_report(name: str, *, ready: bool = True) -> ConsumerGroupReport:
     part = PartitionReport("orders", 0, 50, 20, "A.orders", 48, 0, 48, "", True, "ledger", "", 50, NOW_MS - 1000)
     why = "" if ready else "it has members on the target (Stable)"
@@ -194,7 +208,7 @@ def services(facts: Facts | None = None, before: Facts | None = None, **v1: Any)
 
     found: Configuration = configuration(FILE)
     refused: Mapping[Flow, Any] = {REFUSED: ConfigError("B->A is refused: it is MM2's.", remedy="")}
-    given = {"questions": {FLOW: FakeQuestions()}, "worker": "host-a", **v1}
+    given = {"questions": {FLOW: FakeQuestions()}, "histories": {FLOW: FakeHistory()}, "worker": "host-a", **v1}
     return Services(
         replace(found, refused=refused),
         None,  # type: ignore[arg-type]  # nothing here asks it

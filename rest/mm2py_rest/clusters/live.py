@@ -83,6 +83,8 @@ class LiveReport:
         self._changed_s = float("-inf")
         self._view: View | None = None
         self._news = asyncio.Condition()
+        self._looking = asyncio.Lock()
+        """Held during a look: looks do not overlap."""
         self._took_s: deque[float] = deque(maxlen=RECENT_LOOKS)
 
     async def run(self) -> None:
@@ -92,21 +94,37 @@ class LiveReport:
                 self._asked.clear()
                 await self._asked.wait()
             begun_s = self._clock.monotonic()
-            try:
-                async with asyncio.timeout(LOOK_MOST_S):
-                    facts = await self._look()
-                before = None if self._view is None else self._view.facts
-                self._view = View(begun_s, facts, await self._make(facts), before)
-            except Exception as error:  # whatever it is, REST has more to serve than this
-                hangs = isinstance(error, TimeoutError)
-                why = f"no answer within {LOOK_MOST_S:g} s" if hangs else f"{type(error).__name__}: {error}"
-                self._report_failure(why)
+            async with self._looking:
+                has_looked = await self._look_once(begun_s)
+            if has_looked:
+                self._took_s.append(self._clock.monotonic() - begun_s)
+                await self._pause(begun_s)
+            else:
                 await asyncio.sleep(PAUSE_S)
-                continue
-            async with self._news:
-                self._news.notify_all()
-            self._took_s.append(self._clock.monotonic() - begun_s)
-            await self._pause(begun_s)
+
+    async def _look_once(self, begun_s: float) -> bool:
+        """Look at the clusters. Returns False, and reports it, if that fails."""
+        try:
+            async with asyncio.timeout(LOOK_MOST_S):
+                facts = await self._look()
+            before = None if self._view is None else self._view.facts
+            self._view = View(begun_s, facts, await self._make(facts), before)
+        except Exception as error:  # whatever it is, REST has more to serve than this
+            hangs = isinstance(error, TimeoutError)
+            why = f"no answer within {LOOK_MOST_S:g} s" if hangs else f"{type(error).__name__}: {error}"
+            self._report_failure(why)
+            return False
+        async with self._news:
+            self._news.notify_all()
+        return True
+
+    async def glance(self) -> View | None:
+        """Return a view that is at most ``FRESH_S`` old; None: the look failed. Looks do not go on because of it."""
+        async with self._looking:
+            begun_s = self._clock.monotonic()
+            if self._view is not None and begun_s - self._view.begun_s <= FRESH_S:
+                return self._view
+            return self._view if await self._look_once(begun_s) else None
 
     async def _pause(self, begun_s: float) -> None:
         """Wait before the next look, but not if a request asks for a change that was made since the last look.

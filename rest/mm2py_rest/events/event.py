@@ -45,6 +45,8 @@ class EventKind(StrEnum):
     MEMBER_EVICTED = "member.evicted"
     LEADER_ELECTED = "leader.elected"
     ASSIGNMENT_CHANGED = "assignment.changed"
+    NOT_COPIED = "not-copied"
+    """A worker does not copy a topic or a flow from now on, or copies it again. Only ``/history`` tells it."""
     EVENTS_MISSED = "events.missed"
     """Between the last event and the next one there were others, which this process cannot tell."""
 

@@ -17,24 +17,26 @@ from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings, GroupSettings
 from mm2py.copying.reading.internal_table import each_placed_record
 from mm2py.errors import Mm2Error
+from mm2py.flight.past import text_of
 from mm2py.flow import Flow
-from mm2py.group.control_log import ControlLog, ControlLogLost
+from mm2py.group.control_log import ControlLog, ControlLogLost, Opening
 from mm2py.group.control_topic import ControlLogMissing
 from mm2py.group.membership import GroupState
 from mm2py.group.state_snapshot import read_snapshot
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused, KafkaError
-from mm2py.kafka.list_offsets import LATEST, find_offsets
+from mm2py.kafka.list_offsets import EARLIEST, LATEST, find_offsets
 from mm2py.kafka.port import Brokers
 from mm2py.logs import make_logger
 from mm2py.records.batch import Record
 from mm2py.records.control_record import Assigned, Claim, Entry, Evicted, Joined, Left
+from mm2py.records.flight_record import CausesChanged, MalformedFlightRecord, RecordedAnew, decode_flight
 from mm2py.records.gap_record import Gap, MalformedGapRecord, decode, is_own_key
 from mm2py.records.quarantined import NotQuarantined, QuarantineEntry
 from mm2py.records.quarantined import decode as decode_quarantined
 from mm2py.status.bodies import GapBody
-from mm2py.topics.names import control_log, quarantine
+from mm2py.topics.names import control_log, flight_topic, quarantine
 from mm2py_rest.events.event import Event, EventKind, Happened, key_of
 from mm2py_rest.reports.quarantine import record_of
 
@@ -45,15 +47,15 @@ ToBrokers = Callable[[], Brokers]
 class TopicSource(ABC):
     """A topic that is followed, partition by partition."""
 
-    def __init__(self, flow: Flow, topic: str, target: ToBrokers, *, from_end: bool = False) -> None:
-        """``from_end``: records that are there already are not read."""
+    def __init__(self, flow: Flow, topic: str, target: ToBrokers, *, begin_at: int = EARLIEST) -> None:
+        """``begin_at``: where reading begins, as ListOffsets takes it: EARLIEST, LATEST, or a time in ms."""
         self.name = f"{topic} on {flow.target}"
         self.positions: dict[str, int] = {}
         self.begins: dict[str, int] = {}
         self._flow = flow
         self._topic = topic
         self._target = target
-        self._from_end = from_end
+        self._begin_at = begin_at
         self._metadata: TopicMetadata | None = None
         self._read_to: dict[int, int] = {}
         self._found: list[Happened] = []
@@ -80,10 +82,14 @@ class TopicSource(ABC):
             if topic.error_code:
                 remedy = f"mm2py needs DESCRIBE and READ on {self._topic}."
                 raise BrokerRefused(f"Reading {self._topic}", topic.error_code, remedy=remedy)
-            if self._from_end and not self._is_open and not self._read_to:
+            if self._begin_at != EARLIEST and not self._is_open and not self._read_to:
                 keys = [(self._topic, number) for number in topic.partitions]
-                ends = await find_offsets(brokers, {key: metadata.leader_of(*key) for key in keys}, LATEST)
-                self._read_to = {number: offset for (_, number), offset in ends.items()}
+                leaders = {key: metadata.leader_of(*key) for key in keys}
+                begins = await find_offsets(brokers, leaders, LATEST)
+                if self._begin_at != LATEST:
+                    found = await find_offsets(brokers, leaders, self._begin_at)
+                    begins |= {key: offset for key, offset in found.items() if offset >= 0}
+                self._read_to = {number: offset for (_, number), offset in begins.items()}
             for number in topic.partitions:
                 self.begins.setdefault(self._key(number), self._read_to.get(number, 0))
             self._metadata = topic
@@ -125,8 +131,8 @@ class GapsSource(TopicSource):
 class QuarantineSource(TopicSource):
     """``mm2-quarantine.A.internal``: records that the target refuses from now on."""
 
-    def __init__(self, settings: FlowSettings, target: ToBrokers) -> None:
-        super().__init__(settings.flow, str(quarantine(settings.flow.source).name), target, from_end=True)
+    def __init__(self, settings: FlowSettings, target: ToBrokers, *, begin_at: int = LATEST) -> None:
+        super().__init__(settings.flow, str(quarantine(settings.flow.source).name), target, begin_at=begin_at)
 
     def _events(self, record: Record) -> Iterator[Event]:
         try:
@@ -145,10 +151,43 @@ class QuarantineSource(TopicSource):
             )
 
 
+class FlightSource(TopicSource):
+    """``mm2-flight.A.internal``: what workers do not copy from now on, and what they copy again.
+
+    Once an hour a worker records all that it does not copy anew; that is no event.
+    """
+
+    def __init__(self, settings: FlowSettings, target: ToBrokers, *, begin_at: int) -> None:
+        super().__init__(settings.flow, str(flight_topic(settings.flow.source).name), target, begin_at=begin_at)
+        self._anew_ms: dict[str, int] = {}
+        """When each member began to record all anew."""
+
+    def _events(self, record: Record) -> Iterator[Event]:
+        with suppress(MalformedFlightRecord):
+            match decode_flight(record.value):
+                case RecordedAnew(at_ms=at_ms, member=member, is_start=is_start):
+                    self._anew_ms[member] = -1 if is_start else at_ms
+                case CausesChanged() as change if self._anew_ms.get(change.member) != change.at_ms:
+                    kind, flow = EventKind.NOT_COPIED, str(self._flow)
+                    text = text_of(change, change.topic)
+                    data = {"topic": change.topic, "reasons": [one.reason for one in change.causes]}
+                    yield Event(kind=kind, at_ms=change.at_ms, flow=flow, text=text, data=data)
+
+
 class GroupSource:
     """``mm2-cluster.<group>.internal``: members that join and leave, elected leaders, and assignments."""
 
-    def __init__(self, settings: GroupSettings, target: ToBrokers, *, clock: Clock, rng: random.Random) -> None:
+    def __init__(
+        self,
+        settings: GroupSettings,
+        target: ToBrokers,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        begin_ms: int | None = None,
+    ) -> None:
+        """``begin_ms``: the time from which on events are told; None: from the newest snapshot on, about a minute."""
+        self._begin_ms = begin_ms
         self._topic = control_log(settings.name, producer_expiry_ms=0)
         self.name = f"{self._topic.name} on {settings.target}"
         self.positions: dict[str, int] = {}
@@ -188,7 +227,7 @@ class GroupSource:
                 log=make_logger("error", "text", io.StringIO()),
             )
         if self._view is None:
-            opening = await self._log.open()
+            opening = await self._open(self._log)
             view = GroupState() if opening.state is None else read_snapshot(opening.state, where=str(self._topic.name))
             self.begins = {self._key: opening.covers}
             for entry in opening.entries:
@@ -203,6 +242,13 @@ class GroupSource:
                     raise Unread(self._log.trouble)
                 return
             await asyncio.sleep(0)
+
+    async def _open(self, log: ControlLog) -> Opening:
+        if self._begin_ms is not None:
+            opening = await log.open_at(self._begin_ms)
+            if opening.state is not None or opening.log_start_offset == 0:
+                return opening  # else what was known then is not known any more
+        return await log.open()
 
     def _take(self, view: GroupState, entry: Entry, *, is_old: bool) -> None:
         record = entry.record

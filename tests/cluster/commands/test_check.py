@@ -421,8 +421,8 @@ def test_the_printed_commands_are_all_that_a_user_without_rights_needs(pair: Gua
     assert code == 0, body
     rights = {one["code"]: one["state"] for one in body["results"] if one["code"].startswith("MM04")}
     assert rights.pop("MM0404") == "not checkable"
-    soft = {rights.pop("MM0414"), rights.pop("MM0415")}
-    assert soft == {"warning"}, "rings and the flight recorder: the flow copies without"
+    soft = {rights.pop(code) for code in ("MM0414", "MM0415", "MM0416")}
+    assert soft == {"warning"}, "rings, the flight recorder and the history: the flow copies without"
     assert set(rights.values()) == {"ok"}
     assert rights.keys() == {"MM0401", "MM0402", "MM0403", "MM0405", "MM0406", "MM0407"}
     with Mm2py(file) as worker:
@@ -462,6 +462,7 @@ def test_rights_of_features_that_are_missing(pair: GuardedPair) -> None:
     assert found(code, body, "MM0601", "not checkable")
     assert found(code, body, "MM0414", "warning")
     assert found(code, body, "MM0415", "warning")
+    assert found(code, body, "MM0416", "warning")
 
 
 def test_a_target_that_answers_the_login_and_then_nothing(target_cluster: KafkaCluster) -> None:

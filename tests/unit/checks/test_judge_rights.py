@@ -279,6 +279,13 @@ def test_the_flight_recorder_is_a_warning_whose_command_grants_the_whole_row() -
     assert result.hint == f"kafka-acls {AT.format('b')} --operation Create --operation Write --topic {name}"
 
 
+def test_the_history_is_a_warning_because_the_flow_copies_without() -> None:
+    name = "mm2-history.A.internal"
+    result = only(judged(with_topics(guarded(), target_topics={name: hidden(name)})), "MM0416", WARNING)
+    operations = "--operation Create --operation Read --operation Write"
+    assert result.hint == f"kafka-acls {AT.format('b')} {operations} --topic {name}"
+
+
 def test_a_principal_that_the_file_does_not_tell_is_to_be_replaced() -> None:
     unknown = cluster("A", has_authorizer=True, principal="User:PRINCIPAL")
     answers = with_topics(guarded(source=unknown), source_topics={"orders": hidden("orders")})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +14,12 @@ from starlette.testclient import TestClient
 
 from mm2py.cli.gaps import gaps_json
 from mm2py.config.origins import SettingOrigin
+from mm2py.errors import ConfigError, Mm2Error
+from mm2py.flow_history.rings import FlowHistory
 from mm2py.group.membership import GroupState
 from mm2py.records.backfill_record import Backfill, BackfillState, Range
 from mm2py.records.control_record import Entry, Joined, Listed, TopicClaim
+from mm2py.records.flow_history_record import FINE_S, MINUTE_S, HistoryEvent, HistoryPoint, Series
 from mm2py.records.lag_seen import LagSeen
 from mm2py.records.source_offset import StoredPosition
 from mm2py.records.standstill import Cause, Standstill
@@ -37,6 +41,7 @@ from tests.fakes.v1_services import (
     W2,
     A,
     B,
+    FakeHistory,
     FakeQuestions,
     client,
     facts_of,
@@ -60,6 +65,62 @@ def items(path: str, asked: TestClient | None = None) -> list[dict[str, Any]]:
 
 def by(name: str, rows: list[dict[str, Any]]) -> dict[Any, dict[str, Any]]:
     return {row[name]: row for row in rows}
+
+
+# The history
+
+
+class _HistoryOf:
+    """A flow whose lag was 7 ten minutes ago, whose coordinator was then away for five minutes."""
+
+    def __init__(self, error: Mm2Error | None = None) -> None:
+        self.now_ms = time.time_ns() // 1_000_000
+        history = FlowHistory()
+        for ago_s in [*range(600, 500, -10), *range(200, -10, -10)]:
+            at_ms = self.now_ms - ago_s * 1000
+            history.take(HistoryPoint(at_ms, FINE_S, "w1", {Series.LAG_RECORDS: 7 if ago_s > 500 else 0}))
+        history.take(HistoryPoint(self.now_ms - 7_200_000, MINUTE_S, "w1", {Series.LAG_RECORDS: 99}))
+        history.take(HistoryEvent(0, self.now_ms - 500_000, "member.evicted", "w1 was evicted.", "a:1"))
+        self.asked = client(histories={FLOW: FakeHistory(history, error)})
+
+    def told(self, query: str = "", status: int = 200) -> Any:
+        return get(f"flows/A->B/history{query}", self.asked, status=status)
+
+
+def test_the_history_is_an_even_grid_with_nulls_and_gaps_where_nothing_was_written() -> None:
+    told = _HistoryOf().told("?from=15m")
+    times, lags = told["times_ms"], told["series"]["lag_records"]
+    assert told["step_s"] == 10
+    assert times == list(range(times[0], times[0] + 10_000 * len(times), 10_000))
+    assert {len(numbers) for numbers in told["series"].values()} == {len(times)}
+    before, gap = told["gaps"]
+    assert before["from_ms"] == times[0], "two hours ago there was a point"
+    assert {lag for at, lag in zip(times, lags, strict=True) if gap["from_ms"] <= at < gap["to_ms"]} == {None}
+    assert lags.count(7) == 10 and lags.count(0) == 21 and lags[-1] == 0
+    assert set(told["series"]["lag_bytes"]) == {None}, "what was not written is not known"
+    assert [one["kind"] for one in told["events"]] == ["member.evicted"]
+    assert told["problem"] == ""
+
+
+def test_older_than_an_hour_the_history_has_minutes_and_of_longer_steps_the_highest_lag() -> None:
+    world = _HistoryOf()
+    day = world.told("?from=24h&step=10")
+    assert day["step_s"] == 60 and len(day["times_ms"]) <= 1441
+    assert next(lag for lag in day["series"]["lag_records"] if lag is not None) == 99
+    hours = world.told("?from=3h&step=3600")
+    assert hours["step_s"] == 3600 and 99 in hours["series"]["lag_records"]
+    assert world.told("?from=7d")["from_ms"] >= world.now_ms - 24 * 3_600_000 - 60_000
+
+
+@pytest.mark.parametrize("query", ["?from=soon", "?to=never", "?from=5m&to=10m", "?step=15", "?step=90"])
+def test_a_history_of_no_time_or_no_step_is_refused(query: str) -> None:
+    assert _HistoryOf().told(query, 400)["error_code"] == 400
+
+
+def test_a_history_that_cannot_be_read_now_is_told_as_far_as_it_is_known_with_the_reason() -> None:
+    told = _HistoryOf(ConfigError("B does not answer.", remedy="Wait.")).told("?from=15m")
+    assert told["problem"] == "B does not answer. Wait."
+    assert 7 in told["series"]["lag_records"]
 
 
 # One code with the commands

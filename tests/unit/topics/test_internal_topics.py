@@ -24,6 +24,7 @@ OURS = [
     names.control_log("mm2py", producer_expiry_ms=86_400_000),
     names.fence_topic(),
     names.flight_topic(A),
+    names.history_topic(A),
     names.spark_writes_topic(),
 ]
 
@@ -34,6 +35,7 @@ def test_our_topics_are_called_like_those_of_mm2() -> None:
         "mm2-cluster.mm2py.internal",
         "mm2-fence.internal",
         "mm2-flight.A.internal",
+        "mm2-history.A.internal",
         "mm2-spark-writes.internal",
     ]
 
