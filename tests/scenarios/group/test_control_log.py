@@ -770,6 +770,19 @@ async def test_at_any_moment_of_the_past_it_returns_what_a_reader_knew_then(seed
         assert (opening.state is None) == (opening.covers == 0)
 
 
+async def test_who_has_looked_back_reads_on_from_there_without_a_gap() -> None:
+    scene = Scene(1)
+    log, _ = await scene.opened()
+    for number in range(9):
+        await log.append([beat(number)])
+        await asyncio.sleep(1.0)
+    back = scene.log()
+    opening = await back.open_at(scene.clock.wall_ms() - 4_500)
+    await log.append([beat(9)])
+    later = await read_to(back, 10)
+    assert [entry.offset for entry in [*opening.entries, *later]] == list(range(10))
+
+
 async def test_of_a_moment_whose_records_are_deleted_it_says_that_nothing_is_known() -> None:
     scene = Scene()
     await scene.opened()

@@ -8,19 +8,27 @@ import random
 from collections import Counter
 from typing import Any
 
+from mm2py.flight.pending import ANEW_MS, FlightPending
 from mm2py.flow import Flow
 from mm2py.flow_history.rings import HistoryChart, HistoryGap
+from mm2py.kafka.list_offsets import EARLIEST
 from mm2py.records.flow_history_record import FINE_S, MINUTE_S, Series
+from mm2py.records.standstill import Cause
+from mm2py.status.facts import Facts, FlowFacts
 from mm2py.status.inquiry import Inquiry
-from mm2py_rest.clusters.live import LiveReport
+from mm2py.status.report import report_of
+from mm2py_rest.clusters.live import LiveReport, View
+from mm2py_rest.events.sources import FlightSource
 from mm2py_rest.history.keeper import HistoryKeeper
 from mm2py_rest.history.log import HistoryLog
 from mm2py_rest.history.sources import history_sources
 from mm2py_rest.worker_link import WorkerSilent
+from tests.fakes.broker.record_batch import Record
 from tests.fakes.open_rest import report_at_once
 from tests.scenarios.process import Process
 from tests.scenarios.settings.test_status_command import Link
 from tests.scenarios.shared_world import SESSION_S, SharedWorld, run
+from tests.scenarios.world import World
 
 GROUP = {"B.session.timeout.ms": str(int(SESSION_S * 1000)), "B.heartbeat.interval.ms": "500"}
 TOPIC = "mm2-history.A.internal"
@@ -223,3 +231,89 @@ def test_a_source_that_is_away_is_an_event_and_the_lag_is_not_known_meanwhile() 
         await world.end()
 
     run(scenario())
+
+
+class _Keeper:
+    """A keeper whose worker says what the test wants, and whose clusters are never looked at in vain."""
+
+    def __init__(self, *says: bool) -> None:
+        self.world = World(1)
+        self.away = False
+        self.says = list(says)
+        self.log = HistoryLog(
+            self.world.settings,
+            lambda: Link(self.world.target, lambda *_: not self.away),  # type: ignore[arg-type, return-value]
+            clock=self.world.clock,
+            rng=self.world.rng,
+            log=self.world.log,
+        )
+        facts = Facts(self.world.clock.wall_ms(), {}, [], [FlowFacts(self.world.settings, selected={})], {})
+        view = View(0.0, facts, report_of(facts))
+
+        async def glance() -> View:
+            return view
+
+        keeper = HistoryKeeper(
+            self.log, self.coordinated, glance, lambda _: [], worker="w1", clock=self.world.clock, log=self.world.log
+        )
+        self.keeping = asyncio.create_task(keeper.run(), name="history")
+
+    async def coordinated(self) -> frozenset[Flow]:
+        says = self.says.pop(0) if len(self.says) > 1 else self.says[0]
+        return frozenset({self.world.settings.flow}) if says else frozenset()
+
+    def written(self) -> int:
+        return len(self.world.target.records(TOPIC, 0)) if TOPIC in self.world.target.topics else 0
+
+
+async def test_a_worker_that_is_coordinator_no_more_when_its_point_is_ready_writes_nothing() -> None:
+    keeper = _Keeper(True, False)
+    await asyncio.sleep(45)
+    assert keeper.written() == 0
+    keeper.says = [True]
+    await asyncio.sleep(10)
+    assert keeper.written() == 1
+    keeper.keeping.cancel()
+
+
+async def test_while_the_target_is_away_this_is_said_once_and_a_late_point_is_not_written_afterwards() -> None:
+    keeper = _Keeper(True)
+    await asyncio.sleep(25)
+    before = keeper.written()
+    assert before
+    keeper.away = True
+    await asyncio.sleep(120)
+    assert keeper.log.problem
+    keeper.away = False
+    await asyncio.sleep(20)
+    assert keeper.log.problem == ""
+    lines = keeper.world.log_text.getvalue()
+    assert lines.count("history.waiting") == 1 and "CREATE, READ and WRITE" in lines
+    assert lines.count("history.back") == 1
+    now_ms = keeper.world.clock.wall_ms()
+    (gap,) = keeper.log.history.chart(now_ms - 600_000, now_ms, FINE_S, now_ms).gaps
+    assert gap.to_ms - gap.from_ms >= 110_000
+    keeper.keeping.cancel()
+
+
+async def test_a_defect_of_the_history_ends_no_rest_process() -> None:
+    keeper = _Keeper(True)
+    keeper.log.history.minutes_due = None  # type: ignore[assignment, method-assign]
+    await asyncio.sleep(60)
+    assert not keeper.keeping.done()
+    assert "This is a defect in mm2py" in keeper.world.log_text.getvalue()
+    keeper.keeping.cancel()
+
+
+async def test_what_a_worker_records_anew_each_hour_is_no_event() -> None:
+    world = World(1)
+    pending = FlightPending("m")
+    world.target.create_topic("mm2-flight.A.internal", 1)
+    source = FlightSource(world.settings, lambda: Link(world.target, lambda *_: True), begin_at=EARLIEST)  # type: ignore[arg-type, return-value]
+    found: list[str] = []
+    for at_ms in range(0, 3 * ANEW_MS, 600_000):
+        pending.show({"orders": [Cause("stalled", "records wait", "", 1)]}, at_ms)
+        for _, value in pending.take(at_ms):
+            world.target.append("mm2-flight.A.internal", 0, [Record(value=value)])
+        found += [one.event.text for one in await source.poll()]
+    assert found == ["orders: stalled since 1970-01-01T00:00:00Z: records wait"]

@@ -65,6 +65,40 @@ async def test_nothing_is_asked_of_the_clusters_while_nobody_asks_and_looks_end_
     await with_clusters(story)
 
 
+async def test_a_glance_is_one_look_after_which_no_others_follow() -> None:
+    async def story(clusters: Clusters) -> None:
+        first = await clusters.live.glance()
+        assert first is not None and len(clusters.looks) == 1
+        await asyncio.sleep(100.0)
+        assert len(clusters.looks) == 1
+        both = await wait(clusters.live.glance(), clusters.live.glance())
+        assert both[0] is both[1] is not first, "those who glance at once share a look"
+        assert len(clusters.looks) == 2
+
+    await with_clusters(story)
+
+
+async def test_a_glance_while_there_are_requests_needs_no_look_of_its_own() -> None:
+    async def story(clusters: Clusters) -> None:
+        await clusters.age_s()
+        view = await clusters.live.glance()
+        assert view is not None and view.begun_s == clusters.looks[0]
+        assert len(clusters.looks) == 1
+
+    await with_clusters(story)
+
+
+async def test_a_glance_that_fails_tells_nothing_old() -> None:
+    async def story(clusters: Clusters) -> None:
+        assert await clusters.live.glance() is not None
+        await asyncio.sleep(100.0)
+        clusters.error = OSError("gone")
+        assert await clusters.live.glance() is None
+        assert clusters.failures == ["OSError: gone"]
+
+    await with_clusters(story)
+
+
 async def test_what_is_told_is_at_most_two_seconds_old() -> None:
     async def story(clusters: Clusters) -> None:
         for _ in range(200):
