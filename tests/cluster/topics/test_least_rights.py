@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+import httpx2
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
@@ -37,7 +38,7 @@ FUTURE_MS = 4_000_000_000_000
 COPYING = ("copying", "flight recorder", "heartbeats", "offset syncs")
 """What every scene has."""
 TESTED = {*COPYING, "groups", "looking", "application", "heartbeats on the source", "configurations", "ACLs"}
-TESTED |= {"quarantine", "rings", "backfill and verify"}
+TESTED |= {"quarantine", "rings", "backfill and verify", "history"}
 
 
 @pytest.fixture(scope="module")
@@ -188,6 +189,21 @@ async def where_to_go_on(pair: GuardedPair, user: str, scene: Scene) -> list[int
     async with within(SLOW_S), client:
         found = await client.remote_consumer_offsets(scene.group, ClusterAlias(scene.alias))
     return [one.target_offset for one in found.values()]
+
+
+def test_the_history_that_rest_writes(pair: GuardedPair) -> None:
+    scene = Scene(pair, "history", listeners="http://127.0.0.1:0")
+    with scene.run as run:
+        scene.copied(10)
+        at = run.wait_for_event("rest.listening")["at"]
+
+        def points() -> list[float]:
+            told = httpx2.get(f"{at}/v1/flows/{scene.flow}/history", timeout=ANSWER_S).json()
+            return [lag for lag in told["series"]["lag_records"] if lag is not None]
+
+        run.wait_until(lambda: len(points()) >= 2, "it has points", deadline_s=SLOW_S)
+        assert not run.events("history.waiting") and not run.events("history_events.waiting")
+        scene.assert_least()
 
 
 def test_configurations_of_topics(pair: GuardedPair) -> None:
