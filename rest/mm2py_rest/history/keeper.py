@@ -144,6 +144,7 @@ class HistoryKeeper:
         await self._log.read()
         if self._flow not in await self._coordinated():
             self._events = self._before = None
+            self._log.unwritten = ""
             return
         view = await self._glance()
         facts = None if view is None else view.flow(self._flow)

@@ -53,8 +53,10 @@ class HistoryLog(TopicTable):
         super().__init__()
         self.settings = settings
         self.history = FlowHistory()
-        self.problem = ""
-        """Why it cannot be read or written now; empty: it can."""
+        self.unread = ""
+        """Why it could not be read the last time; empty: it could."""
+        self.unwritten = ""
+        """Why this process could not write its last point; empty: it could, or another one writes."""
         self._wanted = numbers_topic(settings)
         self._topic = str(self._wanted.topic.name)
         self._target = target
@@ -65,16 +67,23 @@ class HistoryLog(TopicTable):
         self._reading = asyncio.Lock()
         self._writer: TopicWriter | None = None
 
+    @property
+    def problem(self) -> str:
+        """Why it cannot be read or written now; empty: it can."""
+        return self.unread or self.unwritten
+
     async def read(self) -> None:
-        """Read what was written since the last call. Raises: Mm2Error, see ``problem``."""
+        """Read what was written since the last call. Raises: Mm2Error, see ``unread``."""
         async with self._reading:
             try:
                 async with asyncio.timeout(READ_MOST_S):
                     await self._read_on()
             except (Mm2Error, TimeoutError) as error:
                 self._metadata = None  # its leaders may have moved
-                raise self._failed(error, "Reading", READ_MOST_S) from error
-            self.problem = ""
+                found = self._told(error, "Reading", READ_MOST_S)
+                self.unread = str(found)
+                raise found from error
+            self.unread = ""
 
     async def _read_on(self) -> None:
         brokers = self._target()
@@ -89,7 +98,10 @@ class HistoryLog(TopicTable):
         await self._follow(brokers, self._metadata)
 
     async def write(self, records: Sequence[HistoryRecord], now_ms: int) -> None:
-        """Write records; the topic is made if there is none. Raises: Mm2Error, some may have been written."""
+        """Write records; the topic is made if there is none.
+
+        Raises: Mm2Error, see ``unwritten``; some may have been written.
+        """
         flow = str(self.settings.flow)
         made = [NewRecord(*encode_history_record(flow, record), now_ms) for record in records]
         try:
@@ -98,16 +110,14 @@ class HistoryLog(TopicTable):
                     self._writer = await self._open()
                 await self._writer.write({0: made})
         except (Mm2Error, TimeoutError) as error:
-            raise self._failed(error, "Writing to", WRITE_MOST_S) from error
-        except BaseException:
-            self._writer = None
-            raise
+            self._writer = None  # the next one sends nothing that this one has left: its time is over
+            found = self._told(error, "Writing to", WRITE_MOST_S)
+            self.unwritten = str(found)
+            raise found from error
+        self.unwritten = ""
 
-    def _failed(self, error: Mm2Error | TimeoutError, doing: str, within_s: float) -> Mm2Error:
-        self._writer = None  # the next one sends nothing that this one has left: its time is over
-        found = error if isinstance(error, Mm2Error) else HistorySilent(self._topic, doing, within_s)
-        self.problem = str(found)
-        return found
+    def _told(self, error: Mm2Error | TimeoutError, doing: str, within_s: float) -> Mm2Error:
+        return error if isinstance(error, Mm2Error) else HistorySilent(self._topic, doing, within_s)
 
     async def _open(self) -> TopicWriter:
         return await open_writer(

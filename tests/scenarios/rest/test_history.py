@@ -12,6 +12,7 @@ from mm2py.flight.pending import ANEW_MS, FlightPending
 from mm2py.flow import Flow
 from mm2py.flow_history.rings import HistoryChart, HistoryGap
 from mm2py.kafka.list_offsets import EARLIEST
+from mm2py.kafka.port import ProduceRequest
 from mm2py.records.flow_history_record import FINE_S, MINUTE_S, Series
 from mm2py.records.standstill import Cause
 from mm2py.status.facts import Facts, FlowFacts
@@ -238,11 +239,12 @@ class _Keeper:
 
     def __init__(self, *says: bool) -> None:
         self.world = World(1)
-        self.away = False
+        self.away: tuple[type[Any], ...] = ()
+        """Requests that the target does not answer."""
         self.says = list(says)
         self.log = HistoryLog(
             self.world.settings,
-            lambda: Link(self.world.target, lambda *_: not self.away),  # type: ignore[arg-type, return-value]
+            lambda: Link(self.world.target, lambda _, request: not isinstance(request, self.away)),  # type: ignore[arg-type, return-value]
             clock=self.world.clock,
             rng=self.world.rng,
             log=self.world.log,
@@ -281,10 +283,10 @@ async def test_while_the_target_is_away_this_is_said_once_and_a_late_point_is_no
     await asyncio.sleep(25)
     before = keeper.written()
     assert before
-    keeper.away = True
+    keeper.away = (object,)
     await asyncio.sleep(120)
     assert keeper.log.problem
-    keeper.away = False
+    keeper.away = ()
     await asyncio.sleep(20)
     assert keeper.log.problem == ""
     lines = keeper.world.log_text.getvalue()
@@ -293,6 +295,19 @@ async def test_while_the_target_is_away_this_is_said_once_and_a_late_point_is_no
     now_ms = keeper.world.clock.wall_ms()
     (gap,) = keeper.log.history.chart(now_ms - 600_000, now_ms, FINE_S, now_ms).gaps
     assert gap.to_ms - gap.from_ms >= 110_000
+    keeper.keeping.cancel()
+
+
+async def test_a_topic_that_can_be_read_and_not_written_is_told_until_another_worker_coordinates() -> None:
+    keeper = _Keeper(True)
+    await asyncio.sleep(25)
+    keeper.away = (ProduceRequest,)
+    await asyncio.sleep(20)
+    await keeper.log.read()
+    assert keeper.log.problem and not keeper.log.unread
+    keeper.says = [False]
+    await asyncio.sleep(10)
+    assert not keeper.log.problem
     keeper.keeping.cancel()
 
 
