@@ -8,6 +8,7 @@ copies, only says that it is the coordinator; it is asked again just before the 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
@@ -21,7 +22,7 @@ from mm2py.flow_history.sampling import SampledLook, values_of
 from mm2py.logs import Trouble
 from mm2py.records.flow_history_record import FINE_S, HistoryPoint, HistoryRecord
 from mm2py_rest.clusters.live import View
-from mm2py_rest.events.event import EventKind
+from mm2py_rest.events.event import EventKind, Happened
 from mm2py_rest.events.feed import Source
 from mm2py_rest.history.log import HistoryLog
 from mm2py_rest.worker_link import WorkerSilent
@@ -31,6 +32,8 @@ WITHIN_STEP_S: Final = 2.0
 OVERLAP_MS: Final = 60_000
 """A new coordinator reads events from this long before the last point on."""
 POLL_MOST_S: Final = 5.0
+WAITING_MOST: Final = 5_000
+"""How many events wait at most while the history cannot be written."""
 KINDS: Final = frozenset(EventKind) - {
     EventKind.AUDIT,
     EventKind.LOG_LEVEL,
@@ -59,7 +62,7 @@ class _NewEvents:
     """The events that this coordinator has read and not written yet."""
 
     def __init__(self, sources: Sequence[Source], since_ms: int) -> None:
-        self.waiting: list[FreshEvent] = []
+        self.waiting: deque[FreshEvent] = deque(maxlen=WAITING_MOST)
         self.unread: Mm2Error | None = None
         """Why a topic could not be read the last time."""
         self._sources = sources
@@ -81,10 +84,15 @@ class _NewEvents:
         except TimeoutError:
             return []  # what was read so far is told the next time
         return [
-            FreshEvent(one.event.at_ms, str(one.event.kind), one.event.text, f"{one.key}:{one.offset}")
+            FreshEvent(one.event.at_ms, str(one.event.kind), one.event.text, _place_of(one))
             for one in happened
             if one.event.kind in KINDS and one.event.at_ms >= self._since_ms
         ]
+
+
+def _place_of(one: Happened) -> str:
+    """Return where an event stands; with its time, as a topic that is made anew has the same offsets again."""
+    return f"{one.key}:{one.offset}:{one.event.at_ms}"
 
 
 class HistoryKeeper:
