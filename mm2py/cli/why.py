@@ -61,8 +61,9 @@ def parse_arguments(arguments: Sequence[str], *, now_ms: int) -> WhyArguments:
         "why",
         "Says in a sentence whether a topic, one partition of it, or a consumer group is replicated, which rule or "
         "setting decides that and where it is written, since when, and what would change it. No worker is asked, and "
-        "none has to run. Exit codes: 0 it is replicated (a group: it can continue on the target); 1 a cluster did not "
-        "answer, so it is not known; 2 wrong file or arguments; 3 it is not, or not all of it.",
+        "none has to run; it may take five seconds. Exit codes: 0 it is replicated (a group: it can continue on the "
+        "target); 1 a cluster did not answer, so it is not known; 2 wrong file or arguments; 3 it is not, or not all "
+        "of it.",
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="the file with which the flow runs")
     parser.add_argument("flow", metavar="A->B", help="the flow")

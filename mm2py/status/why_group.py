@@ -6,6 +6,7 @@ the reason for which a topic of it is not copied. MirrorMaker 2 answers none of 
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -67,7 +68,7 @@ def explain_group(
         return unknown(asked, unread, f"it can continue on {flow.target}")
     if found is None:
         return answer(asked, Replicated.NO, not_copied(Reason.MISSING, *_why_unknown(facts, on_source)))
-    idle, remedy = _why_no_emitter(report)
+    idle, remedy = _why_no_emitter(facts, report)
     if not found.ready:
         why, do = _why_not_ready(facts, report, found)
         what = f"It cannot continue on {flow.target}: {why}."
@@ -81,7 +82,11 @@ def explain_group(
     why = why_let_pass(group, names, facts.origins)
     note = f"Note: {found.note}." if found.note else ""
     told = [f"It can continue on {flow.target} {where}.", why, note, _why_not_committed(facts)]
-    told += [f"But it does not follow any more: {idle} {remedy}"] if idle else []
+    stands = _topic_not_copied(facts, report, {one.topic for one in found.partitions})
+    if stands is not None and stands[1].why != idle:
+        told.append(f"But {stands[0]} is not copied: {stands[1].why} {stands[1].remedy}")
+    if idle:
+        told.append(f"But it does not follow any more: {idle} {remedy}")
     return Explanation(asked, Replicated.YES, " ".join(filter(None, told)), "", why, "", None, ())
 
 
@@ -132,17 +137,23 @@ def _why_not_ready(facts: FlowFacts, report: FlowReport, found: ConsumerGroupRep
 
     If it waits in a topic that is not copied, that is the reason.
     """
-    waiting = {one.topic for one in found.partitions if one.waits_for}
-    for topic in report.topics:
-        if topic.topic in waiting and topic.not_copied:
-            first = decided(facts, topic.topic, topic.not_copied[0])
-            return f"{found.why}. {topic.topic} is not copied: {first.why.rstrip('.')}", first.remedy
+    stands = _topic_not_copied(facts, report, {one.topic for one in found.partitions if one.waits_for})
+    if stands is not None:
+        return f"{found.why}. {stands[0]} is not copied: {stands[1].why.rstrip('.')}", stands[1].remedy
     if found.state_on_target not in ("", "Empty", "Dead"):
         return found.why, f"Stop its consumers on {report.flow.target}, and leave them to {report.flow.source}."
     return found.why.rstrip("."), ""
 
 
-def _why_no_emitter(report: FlowReport) -> tuple[str, str]:
+def _topic_not_copied(facts: FlowFacts, report: FlowReport, topics: Set[str]) -> tuple[str, NotCopied] | None:
+    """Return one of these topics that is not copied, or not all of it, and why; None: all of them are copied."""
+    for one in report.topics:
+        if one.topic in topics and one.not_copied:
+            return shown_name(one.topic), decided(facts, one.topic, one.not_copied[0])
+    return None
+
+
+def _why_no_emitter(facts: FlowFacts, report: FlowReport) -> tuple[str, str]:
     """Return why no worker emits checkpoints now, in a sentence, and what would change it; empty: one does."""
     for one in report.held:
         if one.connector is Kind.CHECKPOINT:
@@ -150,7 +161,7 @@ def _why_no_emitter(report: FlowReport) -> tuple[str, str]:
     for topic in report.topics:
         for cause in topic.not_copied:
             if cause.reason in {Reason.NOT_RUNNING, Reason.SWITCHED_OFF, Reason.NOT_STARTED}:
-                return cause.why, cause.remedy
+                return decided(facts, topic.topic, cause).why, cause.remedy
     return (
         ("", "") if report.checkpoints is not None else ("No worker emits its checkpoints.", "See mm2py status FILE.")
     )

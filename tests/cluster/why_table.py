@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from tests.cluster.running import ROOT, wait_until
+from tests.cluster.running import PATIENCE, ROOT, wait_until
 
 PAGE: Final = ROOT / "docs" / "why.md"
 _ROW: Final = re.compile(r"^\| (`[a-z0-9-]+`.*) \|$", re.MULTILINE)
@@ -50,7 +50,7 @@ def wait_for_cause(cause: str, ask: Callable[[], Mapping[str, Any]]) -> Mapping[
         return row.is_in(answer)
 
     try:
-        wait_until(told, f"why tells {cause}: {row}", deadline_s=30.0)
+        wait_until(told, f"why tells {cause}: {row}", deadline_s=90.0 * PATIENCE)
     except AssertionError as error:
         raise AssertionError(f"{error}; it said {answer}") from None
     return answer

@@ -31,6 +31,8 @@ EXTRA: Final[Mapping[str, Value]] = {
     "{alias}D->B.enabled": True,
     "{alias}D->B.topics": "{stem}-t-.*",
     "{alias}D->B.sync.group.offsets.enabled": False,
+    "{alias}D->B.emit.offset-syncs.enabled": False,  # the topic on the source is the same for all flows to B
+    "{alias}N->B.emit.offset-syncs.enabled": False,
     "emit.checkpoints.enabled": True,
     "emit.checkpoints.interval.seconds": 1,
     "sync.group.offsets.enabled": True,
@@ -41,7 +43,7 @@ EXTRA: Final[Mapping[str, Value]] = {
 OF_GROUPS: Final = (
     *("group-not-included", "group-excluded", "group-excluded-by-default", "no-such-group", "group-elsewhere"),
     *("group-without-commit", "group-active", "may-not-commit", "group-ahead-of-copy", "group-topic-refused"),
-    *("group-ahead-on-target", "group-topic-deleted", "no-checkpoints", "group-not-committed"),
+    *("group-ahead-on-target", "group-topic-deleted", "no-checkpoints", "group-not-committed", "group-topic-stands"),
 )
 
 
@@ -91,6 +93,7 @@ class GroupCauses:
         scene.run.ordered("pause", scene.flow, "--topic", paused, "--reason", "ticket 4711")
         scene.run.wait_for_event("topic.paused", topic=paused, deadline_s=SLOW_S)
         write(source, paused, MORE)
+        self.group("group-topic-stands", paused)
         self.group("group-ahead-of-copy", paused, len(FIRST) + 5)
         self.group("group-topic-deleted", deleted)
         delete_topic(target, scene.remote(deleted))

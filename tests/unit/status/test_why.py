@@ -119,8 +119,10 @@ def test_a_group_is_ready_or_says_what_forbids_it() -> None:
     ready = about_group("billing", group_report("billing"))
     assert ready.replicated is Replicated.YES
     assert ready.text.startswith(
-        "It can continue on B at the exact record. Pattern `bill.*` (entry 1 of groups) selects it."
-    )
+        "It can continue on B at the exact record. Pattern `bill.*` (entry 1 of groups) selects it. But orders is not"
+        " copied: Copying has stopped at a gap"
+    ), ready.text
+    assert "But it does not follow any more: No worker emits its checkpoints." in ready.text
     slow = about_group("slow", replace(group_report("slow", ready=False), state_on_target="Stable"))
     assert slow.text == (
         "It cannot continue on B: it has members on the target (Stable). Stop its consumers on B, and leave them to A."
