@@ -43,7 +43,7 @@ def test_it_says_which_line_decides_and_what_changed_when_the_worker_is_gone(
         assert code == 3 and f"Pattern `{left_out}` (entry 1 of" in text and "stored as version 1 by file" in text, text
         assert f"mm2py apply {run.file}" in text, text
         code, text = run.why(flow, "--topic", "no-such-topic")
-        assert code == 3 and "shows no such topic: it does not exist" in text, text
+        assert code == 3 and "has no topic of this name." in text, text
         run.wait_until(lambda: run.why(flow, "--group", group)[0] == 0, "the group can continue there")
         assert "It can continue on B at the exact record." in run.why(flow, "--group", group)[1]
         code, text = run.why(flow, "--group", "other")
