@@ -12,9 +12,9 @@ from deploy.local.kafka import KafkaCluster
 from tests.cluster.copies import new_topic
 from tests.cluster.kafka_client import new_name, record_count, topic_config, write
 from tests.cluster.rest.test_rest_process import rest_processes
-from tests.cluster.running import ANSWER_S, Mm2py, one_way_properties, pause
+from tests.cluster.running import ANSWER_S, PATIENCE, Mm2py, one_way_properties, pause
 
-POINTS_S = 60.0
+POINTS_S = 60.0 * PATIENCE
 """Within this time three points are written, also on a busy machine."""
 
 
