@@ -21,6 +21,13 @@ from mm2py.status.flow_report import FlowReport
 from mm2py.status.not_copied import Reason
 from mm2py.status.why import Explanation, Replicated, explain_topic
 
+_PAST = {
+    "It is not replicated.": "It was not replicated.",
+    "Not all of it is replicated.": "Not all of it was replicated.",
+    "It is replicated to": "It was replicated to",
+    "It is not known whether it is replicated:": "It is not known whether it was replicated:",
+}
+"""How answers begin."""
 _STATE_OF = {kind: state for state, kind in KIND_OF.items()}
 
 
@@ -103,9 +110,9 @@ def explain_then(
 def _in_the_past(found: Explanation) -> Explanation:
     """Return an answer as of the past, without what would have changed it."""
     text = found.text.removesuffix(found.remedy).strip() if found.remedy else found.text
-    for begin in ("It is not replicated.", "It is replicated to", "Not all of it is replicated."):
+    for begin, past in _PAST.items():
         if text.startswith(begin):
-            text = begin.replace(" is ", " was ") + text.removeprefix(begin)
+            text = past + text.removeprefix(begin)
     return replace(found, text=text)
 
 

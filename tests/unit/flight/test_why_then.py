@@ -54,6 +54,13 @@ def test_what_the_settings_decide_needs_no_recorder() -> None:
     assert (found.replicated, found.reason) == (Replicated.NO, "excluded")
 
 
+def test_the_past_is_told_as_past_and_without_an_order() -> None:
+    found = then("tmp").found
+    assert found.text.startswith("It was not replicated. Pattern `tmp`") and found.remedy, found
+    assert found.remedy not in found.text
+    assert then("payments").found.text.startswith("It was replicated to A.payments.")
+
+
 def test_it_is_not_known_of_a_time_without_a_control_log() -> None:
     found = then("orders", is_known=False).found
     assert found.replicated is Replicated.UNKNOWN
