@@ -103,7 +103,8 @@ class _PrintedPage:
         for note in flow.notes:
             self._say(f"note: {note}")
         for held in flow.held:
-            self._say(f"{held.connector}: {held.told}")
+            again = f". To copy it again: mm2py resume FILE '{flow.flow}'" if held.connector is Kind.SOURCE else ""
+            self._say(f"{held.connector}: {held.told}{again}")
         for refusal in flow.refused:
             self._say(f"{refusal.connector}: refused by {refusal.worker}: {refusal.why}")
         for task in flow.tasks:

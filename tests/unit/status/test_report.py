@@ -831,7 +831,8 @@ def test_of_a_paused_connector_it_is_told_who_paused_it_and_that_is_no_problem()
     report = reported(of_flow(held=held))
     text = text_of(report)
     assert "A->B: paused by ann, " in text
-    assert "MirrorSourceConnector: paused since 1970-01-01T00:16:40Z by ann" in text
+    again = "To copy it again: mm2py resume FILE 'A->B'"
+    assert f"MirrorSourceConnector: paused since 1970-01-01T00:16:40Z by ann. {again}\n" in text
     assert "MirrorHeartbeatConnector: stopped by another writer of the configs topic than mm2py\n" in text
     assert kinds(report) == kinds(reported(of_flow()))
 
