@@ -65,7 +65,7 @@ PARTS: Final[Mapping[str, Part]] = {
     "verdict": Part(
         "the verdict and the flight recorder",
         "bench.without_verdict",
-        "without safe times, without looking at lags and without flight recorder",
+        "without safe times, lags, bottlenecks and flight recorder",
         1.0,
         "verdict-cost",
     ),

@@ -1,7 +1,7 @@
 """mm2py without all that its verdict takes, to measure what that costs: ``python -m bench.without_verdict FILE``.
 
-It can be switched off only here. This mm2py does not know up to when its partitions are copied, looks at no lag, and
-has no flight recorder. Everything else is mm2py's own.
+It can be switched off only here. This mm2py does not know up to when its partitions are copied, looks at no lag and at
+nothing that limits it, and has no flight recorder. Everything else is mm2py's own.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from mm2py_connectors.source.connector import SourceConnector
 from mm2py_connectors.source.flight_recorder import FlightRecorder
 from mm2py_connectors.source.task.lags import Lags
 from mm2py_connectors.source.task.safe_times import SafeTimes
+from mm2py_connectors.source.task.waits import Waits
 
 
 def leave_out() -> None:
-    """Leave safe times, the movement of lags and the flight recorder out of this process."""
+    """Leave safe times, the movement of lags, bottlenecks and the flight recorder out of this process."""
 
     async def for_ever(_: Any) -> None:
         await asyncio.Event().wait()
@@ -29,6 +30,7 @@ def leave_out() -> None:
     FetchLane._learn_ends = staticmethod(nothing)  # type: ignore[method-assign]
     SafeTimes.run = for_ever  # type: ignore[assignment,method-assign]
     SourceConnector._say_safe = nothing  # type: ignore[method-assign]
+    Waits.look = nothing  # type: ignore[method-assign]
     Lags.run = for_ever  # type: ignore[assignment,method-assign]
     FlightRecorder.run = for_ever  # type: ignore[assignment,method-assign]
     FlightRecorder.show = nothing  # type: ignore[method-assign]
