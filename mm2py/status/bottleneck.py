@@ -106,16 +106,16 @@ def cause_of(waits: FlowWaits | None) -> Bottleneck:
 
 
 def bottleneck_of(
-    flow: Flow, workers: Sequence[LimitedWorker], *, why_not_copied: str = "", tasks_max: int | None = None
+    flow: Flow, workers: Sequence[LimitedWorker], *, why_unknown: str = "", tasks_max: int | None = None
 ) -> FlowBottleneck:
     """Return what limits a flow: what limits most of its partitions that are behind.
 
     Args:
         workers: those that own partitions of it.
-        why_not_copied: why no worker copies it; empty: workers do.
+        why_unknown: why workers cannot tell it, as nobody copies it; empty: they can.
     """
-    if why_not_copied:
-        return _unknown(why_not_copied)
+    if why_unknown:
+        return _unknown(why_unknown)
     behind: Counter[Bottleneck] = Counter()
     for one in workers:
         if one.waits is not None and one.waits.behind:

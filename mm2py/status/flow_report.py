@@ -871,7 +871,7 @@ def flow_report(
         bottleneck_of(
             flow,
             _workers_of(flow, work) if is_to_run else (),
-            why_not_copied=_why_not_copied(seen, unowned=work is not None and bool(work.unowned[flow])),
+            why_unknown=_why_limit_unknown(facts, seen, unowned=work is not None and bool(work.unowned[flow])),
             tasks_max=facts.settings.tasks_max,
         ),
     )
@@ -883,8 +883,10 @@ def _workers_of(flow: Flow, work: FlowTasks | None) -> Sequence[LimitedWorker]:
     return [LimitedWorker(one.joined.name, one.waits_of(flow), one.links.get(flow), one.joined.core) for one in members]
 
 
-def _why_not_copied(seen: FlowCircumstances, *, unowned: bool) -> str:
-    """Return why no worker copies the flow, or not all of it; empty: they do."""
+def _why_limit_unknown(facts: FlowFacts, seen: FlowCircumstances, *, unowned: bool) -> str:
+    """Return why no worker can tell what limits the flow, or not of all of it; empty: they can."""
+    if facts.selected is None:
+        return f"{facts.settings.flow.source} does not answer"
     if not seen.is_enabled or seen.held:
         return f"it is {seen.held or 'switched off'}"
     if seen.not_running is not None:

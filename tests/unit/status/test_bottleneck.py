@@ -154,6 +154,6 @@ def test_nothing_waits_only_if_every_worker_has_told_so() -> None:
     assert (found.cause, found.text, found.remedy) == (Bottleneck.NOTHING_WAITS, "nothing waits", "")
     found = bottleneck_of(A_TO_B, [keeps_up, LimitedWorker("west-2", None)])
     assert found.cause is Bottleneck.UNKNOWN and found.text.startswith("not known: west-2 has not told")
-    found = bottleneck_of(A_TO_B, [keeps_up], why_not_copied="it is paused")
+    found = bottleneck_of(A_TO_B, [keeps_up], why_unknown="it is paused")
     assert (found.cause, found.text) == (Bottleneck.UNKNOWN, "not known: it is paused")
     assert found.worker == "" and found.percent is found.bytes_per_s is None

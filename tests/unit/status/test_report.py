@@ -529,6 +529,7 @@ def test_lag_beside_a_source_that_never_answered_is_as_of_the_last_position() ->
     facts, group = silent_facts(W1, W2, selected=None, ends={}, source_unread=("away",))
     (flow,) = reported(facts, group=group, clusters={A: "away", B: ""}).flows
     assert (flow.lag, flow.lag_is_partial, flow.lag_as_of_ms) == (0, True, NOW_MS - 60_000)
+    assert flow.bottleneck.text == f"not known: {flow.flow.source} does not answer"
 
 
 def test_beside_a_silent_source_a_deselected_topic_stays_deselected_and_an_undecided_one_is_told() -> None:
