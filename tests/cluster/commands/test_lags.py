@@ -14,7 +14,7 @@ from deploy.local.prometheus import Prometheus
 from tests.cluster.copies import new_topic, producer, set_by_hand
 from tests.cluster.kafka_client import new_name, record_count
 from tests.cluster.rest.serving import LISTENERS, Asked, asked
-from tests.cluster.running import ANSWER_S, Mm2py, one_way_properties, wait_until
+from tests.cluster.running import ANSWER_S, PATIENCE, Mm2py, one_way_properties, wait_until
 from tests.cluster.six_places import expression_of
 
 LAG: Final = "mm2py_lag_"
@@ -126,8 +126,13 @@ def test_command_rest_and_metrics_say_the_same_of_a_flow_that_is_slow_paused_and
         # The source keeps less than what waits; what it has in one segment, it does not delete yet.
         set_by_hand(source_cluster, topic, retention_bytes="1000000")
         wait_until(lambda: seen.told()["movement"]["expires_s"] == 0, "the source may delete what is not copied")
-        wait_until(lambda: seen.over_rest()["expires_s"] == 0, "and so REST says")
-        wait_until(lambda: seen.metrics().get("expires_seconds") == 0, "and so the metrics: the alert is at 10800")
+        # REST and worker ask the source once a minute how long it keeps records.
+        wait_until(lambda: seen.over_rest()["expires_s"] == 0, "and so REST says", deadline_s=90 * PATIENCE)
+        wait_until(
+            lambda: seen.metrics().get("expires_seconds") == 0,
+            "and so the metrics: the alert is at 10800",
+            deadline_s=90 * PATIENCE,
+        )
         assert seen.metrics()["retention_ratio"] > 1
         wait_until(lambda: alerts() == [EXPIRES, SAFE_TIME_OLD], "both alerts have a series")
         assert "the source may delete the oldest at any moment" in run.status_text()[1]
