@@ -99,6 +99,15 @@ $(INSTALLED_SPARK): $(INSTALLED)
 jars: venv ## fetch Kafka, MirrorMaker 2 and ZooKeeper once for all checkouts
 	@$(PY) -m deploy.local.jars
 
+PAGE := rest/mm2py_rest/page/index.html
+.PHONY: page
+
+page: $(PAGE) ## build the web page that REST serves at / (with Node 20.19 or later, or one that it fetches from PyPI)
+	@:
+
+$(PAGE): rest/page/index.html $(wildcard rest/page/*.json rest/page/*.ts rest/page/*.sh rest/page/src/*) | venv
+	@PYTHON="$(abspath $(PY))" sh rest/page/build.sh
+
 demo: venv ## two clusters and a flow between them to look at (SECONDS=30 ends it by itself)
 	@$(PY) -m deploy.local.demo $(DEMO_ARGUMENTS)
 
@@ -309,5 +318,6 @@ audit: ## known vulnerabilities of what constraints.txt pins; asks an advisory s
 	"$$scratch/bin/pip-audit" --requirement constraints.txt --no-deps --disable-pip
 
 clean: ## remove what the other targets made here; the shared cache of jars stays
+	rm -rf rest/mm2py_rest/page rest/page/node_modules rest/page/.node
 	rm -rf $(VENV) .venv-3.13 build dist native/target native/Cargo.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

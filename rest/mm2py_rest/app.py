@@ -16,6 +16,7 @@ from mm2py_rest.routes import (
     lifecycle,
     loggers,
     offsets,
+    page,
     pauses,
     plugins,
     restarts,
@@ -26,7 +27,7 @@ from mm2py_rest.services import Services
 
 RESOURCES: Final = (
     *v1.RESOURCES,  # first: most requests are for these, and routes are searched in this order
-    *(worker, connectors, lifecycle, offsets, plugins, loggers, restarts, pauses, description),
+    *(worker, connectors, lifecycle, offsets, plugins, loggers, restarts, pauses, page, description),
 )
 
 

@@ -14,6 +14,7 @@ from mm2py.config.settings import Configuration, FlowSettings
 from mm2py.errors import ConfigError
 from mm2py.flow import ConnectorName, Flow, Kind, parse_flow
 from mm2py.secret import shown_name
+from mm2py_rest.built_page import BuiltPage
 from mm2py_rest.clusters.answers import SharedAnswer
 from mm2py_rest.clusters.live import LiveReport, View
 from mm2py_rest.connector_status import is_switched_off
@@ -43,6 +44,7 @@ class Services:
     v1: V1 = field(default_factory=V1)
     """What only the routes under /v1 need."""
     offset_changes: Mapping[Flow, OffsetChanges] = field(default_factory=dict)
+    page: BuiltPage = field(default_factory=BuiltPage)
     metrics: SharedAnswer[bytes] = field(init=False)
     """The page of ``/metrics``. It is shared, because its snapshot takes time of the worker's event loop."""
 

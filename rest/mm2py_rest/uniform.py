@@ -1,16 +1,20 @@
 """Rewrites requests to one form: no slash at the end of the path, and GET without a body in place of HEAD.
 
-Kafka Connect (Jersey) does the same. All later code, the gate included, sees one path and no HEAD.
+Kafka Connect (Jersey) does the same. All later code, the gate included, sees one path and no HEAD. A browser that asks
+for ``/`` gets the page, and everyone else what Connect answers there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+import re
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any, Final
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
+
+PAGE_PATH: Final = "/page"
 
 
 def uniform(scope: Scope, send: Send) -> tuple[Scope, Send]:
@@ -22,6 +26,8 @@ def uniform(scope: Scope, send: Send) -> tuple[Scope, Send]:
     path, raw = scope["path"], scope.get("raw_path") or scope["path"].encode()
     if len(path) > 1 and raw.endswith(b"/") and not raw.endswith(b"//"):
         scope = {**scope, "path": path[:-1], "raw_path": raw[:-1]}
+    if path == "/" and scope["method"] in ("GET", "HEAD") and wants_page(scope["headers"]):
+        scope = {**scope, "path": PAGE_PATH, "raw_path": PAGE_PATH.encode()}
     if scope["method"] != "HEAD":
         return scope, send
 
@@ -31,3 +37,13 @@ def uniform(scope: Scope, send: Send) -> tuple[Scope, Send]:
             await send({"type": "http.response.body", "body": b""})  # ends the answer, also of a stream of events
 
     return {**scope, "method": "GET"}, send_head
+
+
+def wants_page(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Return whether ``Accept`` names HTML, as that of browsers does. Clients of Connect never name it."""
+    accepted = b",".join(value for name, value in headers if name == b"accept").decode("latin-1").lower()
+    for part in accepted.split(","):
+        kind, *parameters = (one.strip() for one in part.split(";"))
+        if kind == "text/html":
+            return not any(re.fullmatch(r"q\s*=\s*0(\.0*)?", one) for one in parameters)
+    return False

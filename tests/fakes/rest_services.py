@@ -28,6 +28,7 @@ from mm2py_rest.access.authentication import Authentication
 from mm2py_rest.access.local_token import LocalToken
 from mm2py_rest.access.users import UsersFile
 from mm2py_rest.app import make_app
+from mm2py_rest.built_page import BuiltPage
 from mm2py_rest.services import Services
 from mm2py_rest.settings.changes import Changed
 from tests.fakes import v1_services
@@ -168,9 +169,10 @@ class Guarded:
         return self.text.getvalue()
 
 
-def guarded(exposure: Exposure = Exposure.EVERYONE, **options: Any) -> Guarded:
-    """Return the whole REST application of a worker behind a gate."""
+def guarded(exposure: Exposure = Exposure.EVERYONE, page: BuiltPage | None = None, **options: Any) -> Guarded:
+    """Return the whole REST application of a worker behind a gate; ``page``: the web page that it serves."""
     services, app = make_services(), _app()
+    services.page = page or services.page
 
     async def of_these_services(scope: Any, receive: Any, send: Any) -> None:
         app.state.services = services

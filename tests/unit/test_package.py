@@ -40,6 +40,25 @@ def test_the_source_archive_holds_the_three_packages_and_what_builds_them(built:
     assert tops - {".gitignore"} == FOLDERS | {"README.md", "LICENSE", "pyproject.toml", "PKG-INFO"}
 
 
+def test_a_page_that_was_built_is_in_the_wheel_though_git_does_not_know_it(tmp_path: Path) -> None:
+    files = ["pyproject.toml", "README.md", "LICENSE", ".gitignore", "mm2py/__init__.py"]
+    files += ["connectors/mm2py_connectors/__init__.py", "rest/mm2py_rest/__init__.py"]
+    made = {name: (ROOT / name).read_bytes() for name in files}
+    made |= {"rest/mm2py_rest/page/index.html": b"built", "rest/page/node_modules/vite/index.js": b"of a tool"}
+    for name, content in made.items():
+        path = tmp_path / "tree" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    (tmp_path / "tree" / ".git").mkdir()
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(tmp_path), str(tmp_path / "tree")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,) = tmp_path.glob("*.whl")  # made of the source archive, so that has it, too
+    with zipfile.ZipFile(wheel) as archive:
+        assert archive.read("mm2py_rest/page/index.html") == b"built"
+        assert not [name for name in archive.namelist() if "node_modules" in name]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_wheel_runs_in_an_empty_environment(built: Path, tmp_path: Path) -> None:

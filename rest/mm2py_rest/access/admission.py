@@ -26,7 +26,7 @@ from mm2py_rest.access.local_token import READING, LocalToken
 from mm2py_rest.access.roles import CALLER_KEY, STILL_KEY, flow_of_path
 from mm2py_rest.access.users import UsersUnusable
 from mm2py_rest.errors import ERROR_MARK_KEY, RestError, error_body
-from mm2py_rest.uniform import Message, Scope, Send, uniform
+from mm2py_rest.uniform import PAGE_PATH, Message, Scope, Send, uniform
 
 Receive = Callable[[], Awaitable[Message]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -103,6 +103,7 @@ class RequestGate:
         address = scope["client"][0] if scope.get("client") else ""
         is_reading = method in READING
         is_health = is_reading and path == "/health"
+        is_open = is_health or (is_reading and f"{path}/".startswith(f"{PAGE_PATH}/"))
         match self._exposure:
             case Exposure.EVERYONE:
                 return Caller(EVERYONE, address, "none")
@@ -120,7 +121,7 @@ class RequestGate:
                     )
                 return Caller(ANONYMOUS, address, "none")
             case Exposure.USERS:
-                if is_health:
+                if is_open:
                     return Caller(ANONYMOUS, address, "none")
                 assert self._authentication is not None  # noqa: S101
                 certificate = scope.get("state", {}).get(CERTIFICATE_KEY)

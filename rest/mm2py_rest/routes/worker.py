@@ -17,8 +17,9 @@ _CODES = {Health.HEALTHY: 200, Health.STARTING: 503, Health.UNHEALTHY: 500}
 
 
 @router.get("/", dependencies=[ANY_READER])
-async def root(services: Shared) -> ServerInfo:
-    """Return the release of mm2py, and which cluster its first flow writes to."""
+async def root(services: Shared, response: Response) -> ServerInfo:
+    """Return the release of mm2py, and which cluster its first flow writes to. A browser gets the page instead."""
+    response.headers["Vary"] = "Accept"
     return ServerInfo(version=__version__, commit="unknown", kafka_cluster_id=await services.cluster_id() or "")
 
 

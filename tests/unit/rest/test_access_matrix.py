@@ -20,6 +20,8 @@ from tests.fakes.rest_services import Guarded, guarded, make_services
 
 SEPARATOR = "."
 FLOW = "A->B"
+OPEN_PATHS = ("/health", "/page", "/page/{file}")
+"""Anyone may ask here: what the page itself is made of says nothing about a worker."""
 USERS = {"reader": "reader", "operator": "operator", "admin": "admin"}
 
 
@@ -51,13 +53,18 @@ def address_of(path: str, flow: str) -> str:
     return re.sub(r"\{([^}]+)\}", fill, path).replace(">", "%3E")
 
 
-@pytest.fixture
-def worker(tmp_path: Path) -> Guarded:
-    users = tmp_path / "users"
+def write_users(folder: Path) -> Path:
+    """Write a users' file: a user of each role, and one of each who has A->B alone."""
+    users = folder / "users"
     lines = [f"{name}:{hash_token(Secret(token(name)))}:{role}" for name, role in USERS.items()]
     lines += [f"{name}-AB:{hash_token(Secret(token(f'{name}-AB')))}:{role}:A->B" for name, role in USERS.items()]
     write_private(users, "\n".join(lines).encode())
-    return guarded(Exposure.USERS, users=users)
+    return users
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Guarded:
+    return guarded(Exposure.USERS, users=write_users(tmp_path))
 
 
 def ask(worker: Guarded, method: str, path: str, user: str | None, flow: str = FLOW) -> int:
@@ -81,7 +88,8 @@ def test_each_route_lets_exactly_the_roles_through_that_it_states(
     assert stated, "a route without a role"
     if method != "GET":
         assert least(stated) >= Role.OPERATOR, "a route that changes something is not for readers"
-    assert ask(worker, method, path, None) == (200 if path == "/health" else 401)
+    assert (ask(worker, method, path, None) == 401) == (least(stated) is not Role.NONE)
+    assert (least(stated) is Role.NONE) == (path in OPEN_PATHS)
     for name, role in USERS.items():
         is_allowed = Role[role.upper()] >= least(stated)
         assert (ask(worker, method, path, name) not in (401, 403)) == is_allowed, name

@@ -1,0 +1,14 @@
+import { defineConfig } from "vite";
+
+// The worker serves the page at / and its files at /page/, see rest/mm2py_rest/built_page.py.
+export default defineConfig({
+  base: "/page/",
+  build: {
+    target: "es2022",
+    outDir: "../mm2py_rest/page",
+    emptyOutDir: true,
+    assetsDir: "",
+    assetsInlineLimit: 0,
+    modulePreload: false, // one script: nothing to load ahead
+  },
+});
