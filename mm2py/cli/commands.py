@@ -40,6 +40,13 @@ COMMANDS: Final = (
         ("mm2py status mm2.properties", "mm2py status mm2.properties --watch 5"),
     ),
     CommandRow(
+        "open",
+        "mm2py.cli.open_page",
+        LOOK,
+        "print the address of a worker's web page; without users it logs in, once",
+        ("mm2py open mm2.properties",),
+    ),
+    CommandRow(
         "check",
         "mm2py.cli.check",
         LOOK,

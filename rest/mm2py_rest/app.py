@@ -20,6 +20,7 @@ from mm2py_rest.routes import (
     pauses,
     plugins,
     restarts,
+    session,
     v1,
     worker,
 )
@@ -27,7 +28,7 @@ from mm2py_rest.services import Services
 
 RESOURCES: Final = (
     *v1.RESOURCES,  # first: most requests are for these, and routes are searched in this order
-    *(worker, connectors, lifecycle, offsets, plugins, loggers, restarts, pauses, page, description),
+    *(worker, connectors, lifecycle, offsets, plugins, loggers, restarts, pauses, page, session, description),
 )
 
 

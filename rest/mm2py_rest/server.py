@@ -44,6 +44,7 @@ from mm2py_rest.access.authentication import Authentication
 from mm2py_rest.access.crowd import limits_of
 from mm2py_rest.access.listening import CLOSING_MOST_S, Server, make_server
 from mm2py_rest.access.local_token import LocalToken
+from mm2py_rest.access.sessions import Sessions
 from mm2py_rest.access.users import UsersFile, UsersUnusable
 from mm2py_rest.app import make_app
 from mm2py_rest.clusters.answers import SharedAnswer
@@ -196,7 +197,7 @@ async def serve(options: ServerArguments, file: SettingsFile, log: FilteringBoun
     services = Services(configuration, link, live, changes, clock, kept_id.get, v1, offsets)
     stores = {flow: one.store_audit for flow, one in changes.items()}
     audit = Audit(functools.partial(_store_audit, stores) if stores else None, log, clock, worker=options.worker)
-    servers = _servers(options, configuration.rest, make_app(services), audit, clock, log)
+    servers = _servers(options, configuration.rest, make_app(services), services.sessions, audit, clock, log)
     serving = [asyncio.create_task(listening.serve(*each, log), name="server") for each in servers]
     work = [
         asyncio.create_task(live.run(), name="looks"),
@@ -232,6 +233,7 @@ def _servers(
     options: ServerArguments,
     settings: RestSettings,
     app: FastAPI,
+    sessions: Sessions,
     audit: Audit,
     clock: Clock,
     log: FilteringBoundLogger,
@@ -257,6 +259,7 @@ def _servers(
             settings.exposure(listener),
             audit=audit,
             log=log,
+            sessions=sessions,
             authentication=authentication,
             token=token,
             names={name.lower() for name in own if name},

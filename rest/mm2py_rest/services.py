@@ -14,6 +14,7 @@ from mm2py.config.settings import Configuration, FlowSettings
 from mm2py.errors import ConfigError
 from mm2py.flow import ConnectorName, Flow, Kind, parse_flow
 from mm2py.secret import shown_name
+from mm2py_rest.access.sessions import Sessions
 from mm2py_rest.built_page import BuiltPage
 from mm2py_rest.clusters.answers import SharedAnswer
 from mm2py_rest.clusters.live import LiveReport, View
@@ -45,10 +46,13 @@ class Services:
     """What only the routes under /v1 need."""
     offset_changes: Mapping[Flow, OffsetChanges] = field(default_factory=dict)
     page: BuiltPage = field(default_factory=BuiltPage)
+    sessions: Sessions = field(init=False)
+    """Of the web page; ``RequestGate`` looks into them."""
     metrics: SharedAnswer[bytes] = field(init=False)
     """The page of ``/metrics``. It is shared, because its snapshot takes time of the worker's event loop."""
 
     def __post_init__(self) -> None:
+        self.sessions = Sessions(self.clock)
         self.metrics = SharedAnswer(self._metrics, self.clock, least_s=METRICS_KEPT_S)
 
     async def _metrics(self) -> bytes:

@@ -26,6 +26,7 @@ from mm2py_rest.access.admission import App, RequestGate
 from mm2py_rest.access.audit import Audit
 from mm2py_rest.access.authentication import Authentication
 from mm2py_rest.access.local_token import LocalToken
+from mm2py_rest.access.sessions import Sessions
 from mm2py_rest.access.users import UsersFile
 from mm2py_rest.app import make_app
 from mm2py_rest.built_page import BuiltPage
@@ -129,9 +130,15 @@ class Guarded:
     """An application behind its gate, with its log and its audit records."""
 
     def __init__(
-        self, app: App, exposure: Exposure, users: Path | None = None, token: Path | None = None, **options: Any
+        self,
+        app: App,
+        exposure: Exposure,
+        users: Path | None = None,
+        token: Path | None = None,
+        clock: FixedClock | None = None,
+        **options: Any,
     ) -> None:
-        self.clock = FixedClock()
+        self.clock = clock or FixedClock()
         self.text = io.StringIO()
         log = make_logger("debug", "json", self.text)
         self.told: list[AuditRecord] = []
@@ -173,12 +180,14 @@ def guarded(exposure: Exposure = Exposure.EVERYONE, page: BuiltPage | None = Non
     """Return the whole REST application of a worker behind a gate; ``page``: the web page that it serves."""
     services, app = make_services(), _app()
     services.page = page or services.page
+    clock = FixedClock()
+    services.sessions = Sessions(clock)
 
     async def of_these_services(scope: Any, receive: Any, send: Any) -> None:
         app.state.services = services
         await app(scope, receive, send)
 
-    return Guarded(of_these_services, exposure, **options)
+    return Guarded(of_these_services, exposure, clock=clock, sessions=services.sessions, **options)
 
 
 @cache

@@ -11,6 +11,7 @@ import functools
 import json
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
@@ -18,12 +19,13 @@ from structlog.typing import FilteringBoundLogger
 from mm2py.config.rest import Exposure
 from mm2py.secret import shown_name
 from mm2py_rest.access.audit import Audit, shown_body
-from mm2py_rest.access.authentication import Authentication
+from mm2py_rest.access.authentication import Authentication, unauthorized
 from mm2py_rest.access.callers import ANONYMOUS, ANONYMOUS_READER, EVERYONE, Caller
 from mm2py_rest.access.hosts import is_own_host, is_own_page
 from mm2py_rest.access.json_bodies import BadBody, parse_json
 from mm2py_rest.access.local_token import READING, LocalToken
-from mm2py_rest.access.roles import CALLER_KEY, STILL_KEY, flow_of_path
+from mm2py_rest.access.roles import CALLER_KEY, LOGIN_KEY, STILL_KEY, Login, flow_of_path
+from mm2py_rest.access.sessions import PAGE_HEADER, SESSION_PATH, Session, Sessions, cookie_name, names_of
 from mm2py_rest.access.users import UsersUnusable
 from mm2py_rest.errors import ERROR_MARK_KEY, RestError, error_body
 from mm2py_rest.uniform import PAGE_PATH, Message, Scope, Send, uniform
@@ -51,13 +53,14 @@ _HEADERS: Final = (
 class RequestGate:
     """Lets requests through to the routes."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (a listener has all of these)
         self,
         app: App,
         exposure: Exposure,
         *,
         audit: Audit,
         log: FilteringBoundLogger,
+        sessions: Sessions | None = None,
         authentication: Authentication | None = None,
         token: LocalToken | None = None,
         names: Collection[str] = (),
@@ -66,6 +69,7 @@ class RequestGate:
         """Make the gate of one listener.
 
         Args:
+            sessions: of the web page.
             authentication: with ``Exposure.USERS``.
             token: with ``Exposure.READERS``.
             names: the names that ``Host`` may contain, in lower case; addresses and localhost are always accepted.
@@ -77,6 +81,7 @@ class RequestGate:
         self._exposure = exposure
         self._audit = audit
         self._log = log
+        self._sessions = sessions
         self._authentication = authentication
         self._token = token
         self._names = frozenset(names)
@@ -109,6 +114,11 @@ class RequestGate:
                 return Caller(EVERYONE, address, "none")
             case Exposure.READERS:
                 assert self._token is not None  # noqa: S101
+                if (of_session := self._caller_of_session(scope, headers, address)) is not None:
+                    return of_session
+                scheme, _, code = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+                if scheme.lower() == "once" and (method, path) == ("POST", SESSION_PATH):
+                    return self._token.caller_of_code(code.strip(), address, scope["server"][1])
                 return self._token.caller(method, headers.get(b"authorization"), address)
             case Exposure.PROBES:
                 if not is_health and not (is_reading and path == "/metrics"):
@@ -126,15 +136,47 @@ class RequestGate:
                 assert self._authentication is not None  # noqa: S101
                 certificate = scope.get("state", {}).get(CERTIFICATE_KEY)
                 try:
+                    if (of_session := self._caller_of_session(scope, headers, address)) is not None:
+                        return of_session
                     return await self._authentication.caller(headers.get(b"authorization"), address, certificate)
                 except UsersUnusable as error:
                     raise RestError(503, f"No user can be let in: {error}", {"Retry-After": "5"}) from error
 
     def still(self, caller: Caller) -> Caller:
         """Return an earlier caller with the rights it has now. Raises: RestError, it has none any more."""
+        session = caller.evidence
+        if isinstance(session, Session):
+            if self._sessions is None or not self._sessions.goes_on(session):
+                raise unauthorized("This session has ended.")
+            return self._of_session(session, caller.address)
         if caller.evidence is None or self._authentication is None:
             return caller
         return self._authentication.still(caller)
+
+    def _caller_of_session(self, scope: Scope, headers: Mapping[bytes, bytes], address: str) -> Caller | None:
+        """Return the user of the page's session, as it is now; None: the request has none, or has another proof."""
+        if self._sessions is None or b"authorization" in headers:
+            return None
+        cookie = cookie_name(scope["server"][1], is_tls=scope["scheme"] == "https")
+        session = self._sessions.used(names_of(headers, cookie))
+        if session is None:
+            return None
+        try:
+            return self._of_session(session, address)
+        except RestError:  # the user, the password or the token was changed
+            self._sessions.end(session)
+            return None
+
+    def _of_session(self, session: Session, address: str) -> Caller:
+        """Raises: RestError 401, its user is not the same any more; UsersUnusable."""
+        prover = self._authentication or self._token
+        assert prover is not None  # noqa: S101  (else no session begins)
+        return replace(prover.still(session.caller), address=address, proof="session", evidence=session)
+
+    @property
+    def login(self) -> Login:
+        """What the page may log in with."""
+        return {Exposure.USERS: Login.USERS, Exposure.READERS: Login.TOKEN}.get(self._exposure, Login.NONE)
 
     def _check_site(self, path: str, headers: Mapping[bytes, bytes]) -> None:
         host = headers.get(b"host", b"").decode("latin-1")
@@ -186,6 +228,8 @@ class _Request:
         self._status = 0
         """Status of the answer; 0: there is none yet."""
         self._is_answered = False
+        self._is_of_page = False
+        """Our page sent it."""
         self._version = ""
         self._body: Any = None
         self._pending: list[Message] = []
@@ -198,6 +242,7 @@ class _Request:
                 raise RestError(505, "mm2py speaks HTTP/1.1.")
             names = [name for name, _ in self._scope["headers"]]
             headers = dict(self._scope["headers"])
+            self._is_of_page = PAGE_HEADER in headers
             if sum(len(name) + len(value) for name, value in self._scope["headers"]) > HEAD_MAX_BYTES:
                 raise RestError(431, f"The headers have more than {HEAD_MAX_BYTES:,} bytes.")
             for name in (b"host", b"authorization", b"content-type", b"origin"):
@@ -206,6 +251,7 @@ class _Request:
             caller = await self._gate.admit(self._scope, headers)
             state = self._scope.setdefault("state", {})
             state[CALLER_KEY] = caller
+            state[LOGIN_KEY] = self._gate.login
             state[STILL_KEY] = functools.partial(self._gate.still, caller)
             self._pending = [{"type": "http.request", "body": await self._read(headers), "more_body": False}]
             await self._gate.app(self._scope, self._next, self._answer)
@@ -261,6 +307,11 @@ class _Request:
         if message["type"] == "http.response.start":
             self._status = message["status"]
             headers = list(message.get("headers", ()))
+            if self._is_of_page:  # else the browser would ask for a password itself, and keep it
+                headers = [
+                    (name, b'Session realm="mm2py"' if name.lower() == b"www-authenticate" else value)
+                    for name, value in headers
+                ]
             given = {name.lower(): value for name, value in headers}
             self._version = given.get(b"etag", b"").decode("latin-1").strip('"')
             message["headers"] = [*headers, *((name, value) for name, value in _HEADERS if name not in given)]

@@ -43,7 +43,8 @@ class Caller:
     address: str
     """The client's address, without the port."""
     proof: str
-    """``password``, ``token``, ``certificate``; ``none`` where no proof is asked for."""
+    """``password``, ``token``, ``certificate``, ``once`` (an address of ``mm2py open``), ``session`` (of the page);
+    ``none`` where no proof is asked for."""
     evidence: object = field(default=None, repr=False, compare=False)
     """What ``Authentication.still`` compares with the users' file: a hash, a token's digest, or a certificate."""
 

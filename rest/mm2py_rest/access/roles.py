@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -27,9 +28,22 @@ from mm2py_rest.errors import RestError
 
 CALLER_KEY: Final = "caller"
 """Key in the state of a request: its ``Caller``."""
+LOGIN_KEY: Final = "login"
+"""Key in the state of a request: its ``Login``."""
 STILL_KEY: Final = "still"
 """Key in the state of a request: a function that returns the caller with its rights now, or raises RestError."""
 _FLOW_PARAMETERS: Final = ("flow", "name", "connector")
+
+
+class Login(StrEnum):
+    """What the page may log in with at a listener."""
+
+    USERS = "users"
+    """A user of the users' file."""
+    TOKEN = "token"  # noqa: S105  (the name of a proof)
+    """The token of the worker, or an address of ``mm2py open``."""
+    NONE = "none"
+    """Nothing: no user is asked for."""
 
 
 @dataclass(frozen=True, slots=True)

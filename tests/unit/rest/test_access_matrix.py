@@ -86,7 +86,7 @@ def test_each_route_lets_exactly_the_roles_through_that_it_states(
 ) -> None:
     """S01, S02."""
     assert stated, "a route without a role"
-    if method != "GET":
+    if method != "GET" and path != "/session":  # readers log in and out
         assert least(stated) >= Role.OPERATOR, "a route that changes something is not for readers"
     assert (ask(worker, method, path, None) == 401) == (least(stated) is not Role.NONE)
     assert (least(stated) is Role.NONE) == (path in OPEN_PATHS)
