@@ -18,3 +18,10 @@ else
 fi
 npm install --no-package-lock --ignore-scripts --no-audit --no-fund --loglevel=error
 npm run --silent build
+node -e '
+  const { readdirSync, readFileSync } = require("fs"), { gzipSync } = require("zlib"), folder = "../mm2py_rest/page/";
+  const names = readdirSync(folder).filter((name) => !name.endsWith(".md"));
+  const size = names.reduce((sum, name) => sum + gzipSync(readFileSync(folder + name)).length, 0);
+  console.log(`The page has ${Math.ceil(size / 1000)} KB, compressed.`);
+  if (size > 100_000) throw new Error("At most 100 KB are allowed.");
+'

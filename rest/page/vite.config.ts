@@ -9,6 +9,7 @@ export default defineConfig({
     emptyOutDir: true,
     assetsDir: "",
     assetsInlineLimit: 0,
+    license: { fileName: "licenses.md" }, // of what is in the script, for the wheel
     modulePreload: false, // one script: nothing to load ahead
   },
 });

@@ -46,6 +46,10 @@ class WorkerBody(JsonBody):
     """The cluster that the group writes to."""
     group: str = Field(examples=["mm2py"])
     """The name of the group."""
+    leader_epoch: int = Field(examples=[3])
+    """Of the group: goes up with each election."""
+    generation: int = Field(examples=[7])
+    """Of the group: goes up with each assignment of tasks."""
     member: MemberReport
     """As in ``/v1/status``."""
 
@@ -130,7 +134,13 @@ def cluster_bodies(report: Report, facts: Facts) -> list[ClusterBody]:
 def worker_bodies(report: Report) -> list[WorkerBody]:
     """Return all members of all groups, by target and id."""
     found = [
-        WorkerBody(target=group.target, group=group.name, member=member)
+        WorkerBody(
+            target=group.target,
+            group=group.name,
+            leader_epoch=group.leader_epoch,
+            generation=group.generation,
+            member=member,
+        )
         for group in report.groups
         for member in group.members
     ]

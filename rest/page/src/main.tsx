@@ -1,4 +1,157 @@
 import { render } from "preact";
+import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { ApiError, type ClusterBody, type FlowBody, get, getAll, logInOnce, logOut, type Session } from "./api";
+import { at, onClick, useAddress, VIEWS, write } from "./address";
+import { EventsView } from "./events";
+import { FlowsView } from "./flows";
+import { time } from "./format";
+import { LoginView } from "./login";
+import { session as ofPolls, usePolled, useNow } from "./poll";
+import { Search } from "./search";
+import { note } from "./seen";
+import { toneOf } from "./state";
+import { useEvents } from "./stream";
+import { TopicsView } from "./topics";
+import { WorkersView } from "./workers";
+import "./style.css";
 
+/** Take the code of `mm2py open` out of the address, so that nobody copies it, and log in with it. */
+async function openOnce(): Promise<string> {
+  const code = new URLSearchParams(location.hash.slice(1)).get("once");
+  if (code === null) return "";
+  history.replaceState(null, "", location.pathname + location.search);
+  try {
+    await logInOnce(code);
+    return "";
+  } catch (error) {
+    return error instanceof ApiError ? error.message : String(error);
+  }
+}
+
+function App() {
+  const [session, setSession] = useState<Session | null>(null);
+  const [problem, setProblem] = useState("");
+  const [isUnknown, setUnknown] = useState(true);
+  const whoAmI = useCallback(async () => {
+    try {
+      setSession((await get<Session>("/session")).body);
+      setUnknown(false);
+    } catch (error) {
+      const told = error instanceof ApiError ? error : new ApiError(0, String(error));
+      if (told.status === 401) {
+        setSession(null);
+        setUnknown(false);
+      } else {
+        setProblem(told.message);
+        setTimeout(() => void whoAmI(), 3000);
+      }
+    }
+  }, []);
+  useEffect(() => {
+    ofPolls.lost = () => void whoAmI();
+    void openOnce().then((failed) => {
+      setProblem(failed);
+      return whoAmI();
+    });
+  }, [whoAmI]);
+  if (isUnknown) return <main class="login">{problem ? `${problem} The page asks again by itself.` : ""}</main>;
+  if (!session) return <LoginView problem={problem} onDone={() => (setProblem(""), void whoAmI())} />;
+  return <Signed key={session.user} session={session} problem={problem} onLogOut={() => void logOut().catch(() => {}).then(whoAmI)} />;
+}
+
+function Signed({ session, problem, onLogOut }: { session: Session; problem: string; onLogOut: () => void }) {
+  const address = useAddress();
+  const seesAll = session.flows === null;
+  const flows = usePolled("flows", 2000, async (signal) => {
+    const found = await getAll<FlowBody>("/v1/flows", signal);
+    const atMs = Date.now();
+    for (const one of found.body) {
+      note(`flow ${one.flow}`, { atMs, records: one.lag_records, seconds: one.verdict?.behind_s ?? null });
+    }
+    return found;
+  });
+  const clusters = usePolled(seesAll && address.view === "flows" ? "clusters" : null, 2000, (signal) =>
+    getAll<ClusterBody>("/v1/clusters", signal),
+  );
+  const events = useEvents(seesAll && (address.view === "flows" || address.view === "events"));
+  const known = flows.value?.body ?? [];
+  const bad = known.filter((one) => ["bad", "warn"].includes(toneOf(one)[1]));
+  useEffect(() => {
+    document.title = bad.length ? `(${bad.length}) mm2py` : "mm2py";
+  }, [bad.length]);
+  return (
+    <>
+      <a class="skip" href="#content">
+        To the content
+      </a>
+      <header>
+        <nav aria-label="Views">
+          {VIEWS.filter((view) => seesAll || view === "flows" || view === "topics").map((view) => (
+            <a
+              key={view}
+              href={write(at({ view, flow: view === "topics" ? address.flow : "" }))}
+              {...(view === address.view ? { "aria-current": "page" as const } : {})}
+            >
+              {view}
+            </a>
+          ))}
+        </nav>
+        <Search flows={known} />
+        <span class="who">
+          <AsOf atMs={flows.atMs} />{" "}
+          <span title={`role ${session.role}`}>
+            {session.user} ({session.role})
+          </span>{" "}
+          {session.is_session && (
+            <button type="button" class="plain" onClick={onLogOut}>
+              log out
+            </button>
+          )}
+        </span>
+      </header>
+      <main id="content" tabIndex={-1}>
+        {problem && (
+          <p class="note bad" role="alert">
+            {problem}
+          </p>
+        )}
+        {address.view === "flows" && <FlowsView address={address} known={{ flows, clusters, events }} />}
+        {address.view === "topics" && <TopicsView address={address} flows={flows} />}
+        {address.view === "workers" && <WorkersView address={address} />}
+        {address.view === "events" && <EventsView address={address} events={events} />}
+      </main>
+      <Spoken flows={known} />
+    </>
+  );
+}
+
+function AsOf({ atMs }: { atMs: number | null }) {
+  const now = useNow();
+  if (atMs === null) return null;
+  return <span class={now - atMs > 12_000 ? "warn" : "muted"}>as of {time(atMs)}</span>;
+}
+
+/** Tells a screen reader when a flow becomes better or worse, and nothing else. */
+function Spoken({ flows }: { flows: FlowBody[] }) {
+  const before = useRef(new Map<string, string>());
+  const [text, setText] = useState("");
+  useEffect(() => {
+    const changed: string[] = [];
+    for (const flow of flows) {
+      const [word] = toneOf(flow);
+      const last = before.current.get(flow.flow);
+      if (last !== undefined && last !== word) changed.push(`${flow.flow}: ${word}.`);
+      before.current.set(flow.flow, word);
+    }
+    if (changed.length) setText(changed.join(" "));
+  }, [flows]);
+  return (
+    <p class="hidden" role="status">
+      {text}
+    </p>
+  );
+}
+
+document.addEventListener("click", onClick);
 const root = document.getElementById("page");
-if (root) render(<main>mm2py</main>, root);
+if (root) render(<App />, root);

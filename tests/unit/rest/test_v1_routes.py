@@ -204,6 +204,14 @@ def test_clusters_and_workers_name_their_flows_groups_and_leader() -> None:
     first, second = items("workers")
     assert (first["target"], first["member"]["member"], first["member"]["leads"]) == ("B", W1, True)
     assert (second["member"]["name"], second["member"]["tasks"]) == (f"host-{W2}", 3)
+    (group,) = get("status")["groups"]
+    for one in (first, second):
+        assert (one["leader_epoch"], one["generation"]) == (group["leader_epoch"], group["generation"])
+
+
+@pytest.mark.parametrize("path", ["status", "flows", "flows/A->B/topics", "workers", "clusters", "flows/A->B/gaps"])
+def test_each_answer_about_flows_says_when_the_clusters_were_looked_at(path: str) -> None:
+    assert client().get(f"/v1/{path}").headers["mm2py-looked-at"] == str(NOW_MS)
 
 
 def test_one_flow_has_the_same_report_as_the_status() -> None:

@@ -26,6 +26,9 @@ from mm2py_rest.reports.lag import Looks
 from mm2py_rest.reports.topics import TopicCopy, topic_copies
 from mm2py_rest.services import Services, Shared
 
+LOOKED_AT: Final = "Mm2py-Looked-At"
+"""Header of answers about flows: when the clusters were looked at, in epoch milliseconds."""
+
 
 class ErrorBody(JsonBody):
     """What all errors say, as in Kafka Connect."""
@@ -147,4 +150,4 @@ def json_response(body: JsonBody) -> Response:
 async def answer(services: Services, view: View, key: Hashable, make: Callable[[], JsonBody]) -> Response:
     """Return a body that is made once for each look, outside the event loop. Raises: as ``make``."""
     text = await services.v1.answers.of(view, key, lambda: make().model_dump_json())
-    return Response(text, media_type="application/json")
+    return Response(text, media_type="application/json", headers={LOOKED_AT: str(view.facts.at_ms)})

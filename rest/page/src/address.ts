@@ -1,0 +1,78 @@
+// What the page shows is in its address, so that it can be sent to a colleague.
+
+import { useSyncExternalStore } from "preact/compat";
+
+export const VIEWS = ["flows", "topics", "workers", "events"] as const;
+export type View = (typeof VIEWS)[number];
+export const RANGES = ["1h", "6h", "24h"] as const;
+
+export interface Address {
+  view: View;
+  flow: string;
+  topic: string;
+  /** Filters a list by name. */
+  q: string;
+  /** Which topics are listed. */
+  show: string;
+  sort: string;
+  range: string;
+}
+
+const DEFAULTS: Address = { view: "flows", flow: "", topic: "", q: "", show: "", sort: "", range: "1h" };
+
+export function read(search: string): Address {
+  const given = new URLSearchParams(search);
+  const found = { ...DEFAULTS };
+  for (const name of Object.keys(DEFAULTS) as (keyof Address)[]) {
+    const value = given.get(name);
+    if (value !== null) (found as Record<string, string>)[name] = value;
+  }
+  if (!VIEWS.includes(found.view)) found.view = "flows";
+  if (!(RANGES as readonly string[]).includes(found.range)) found.range = "1h";
+  return found;
+}
+
+export function write(address: Address): string {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(address)) {
+    if (value !== DEFAULTS[name as keyof Address]) query.set(name, value);
+  }
+  const text = query.toString().replaceAll("%3E", ">");
+  return text ? `/?${text}` : "/";
+}
+
+const listeners = new Set<() => void>();
+const tell = () => listeners.forEach((one) => one());
+addEventListener("popstate", tell);
+
+export function go(address: Address, { replace = false } = {}) {
+  const url = write(address);
+  if (url === location.pathname + location.search) return;
+  if (replace) history.replaceState(null, "", url);
+  else history.pushState(null, "", url);
+  tell();
+}
+
+const subscribe = (listener: () => void) => {
+  listeners.add(listener);
+  return () => void listeners.delete(listener);
+};
+
+export function useAddress(): Address {
+  const search = useSyncExternalStore(subscribe, () => location.search);
+  return read(search);
+}
+
+/** A view of its own, without the filters of the one before. */
+export const at = (part: Partial<Address>): Address => ({ ...DEFAULTS, ...part });
+
+/** Let plain clicks on our own links change the address without loading the page again. */
+export function onClick(event: MouseEvent) {
+  if (event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+  const link = (event.target as Element).closest?.("a");
+  if (!link || link.target) return;
+  const href = link.getAttribute("href");
+  if (!href?.startsWith("/?") && href !== "/") return;
+  event.preventDefault();
+  go(read(href.slice(1)));
+}

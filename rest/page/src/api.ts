@@ -1,0 +1,230 @@
+// Requests to the worker that served this page, and the part of its answers that the page shows.
+
+export class ApiError extends Error {
+  constructor(
+    readonly status: number,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+export interface Answer<T> {
+  body: T;
+  /** When the clusters were looked at, by the worker's clock. Null: the answer does not tell. */
+  lookedAtMs: number | null;
+  /** How old the look was when it was sent, in seconds. */
+  ageS: number | null;
+}
+
+export interface Page<T> {
+  items: T[];
+  next: string | null;
+  total: number;
+}
+
+export interface Session {
+  user: string;
+  role: string;
+  flows: string[] | null;
+  login: "users" | "token" | "none";
+  is_session: boolean;
+}
+
+export type Readiness = "safe" | "behind" | "incomplete" | "unknown" | "not-copied";
+
+export interface FlowBody {
+  flow: string;
+  state: string;
+  why: string;
+  verdict: {
+    readiness: Readiness;
+    text: string;
+    safe_at_ms: number | null;
+    behind_s: number | null;
+    oldest: string;
+  } | null;
+  guarantee: { level: string; reasons: string[] } | null;
+  coordinator: string | null;
+  workers: number;
+  unowned: number;
+  topics_copied: number;
+  topics_not_copied: number;
+  topics_waiting: number;
+  lag_records: number | null;
+  lag_bytes: number | null;
+  lag_s: number | null;
+  lag_note: string;
+  lag_as_of_ms: number | null;
+  open_gaps: number;
+  settings_version: number;
+  unread: string[];
+}
+
+export interface ClusterBody {
+  cluster: string;
+  is_reachable: boolean;
+  why: string;
+  source_of: string[];
+  target_of: string[];
+  group: string | null;
+}
+
+export interface WorkerBody {
+  target: string;
+  group: string;
+  leader_epoch?: number | null;
+  generation?: number | null;
+  member: {
+    member: string;
+    name: string;
+    version: string;
+    core: string;
+    state: string;
+    leads: boolean;
+    last_seen_ms_ago: number | null;
+    flows: string[];
+    tasks: number;
+    bytes_per_s: number;
+  };
+}
+
+export interface Movement {
+  bytes: number | null;
+  per_s: number | null;
+  trend: string;
+  catch_up_s: number | null;
+  since_ms: number | null;
+  retention_share: number | null;
+  expiry: string;
+  expires_s: number | null;
+}
+
+export interface NotCopied {
+  reason: string;
+  why: string;
+  remedy: string;
+  partitions: string;
+  since_ms: number | null;
+}
+
+export interface TopicBody {
+  topic: string;
+  remote_topic: string;
+  is_copied: boolean;
+  reason: string | null;
+  why: string;
+  remedy: string;
+  since_ms: number | null;
+  not_copied: NotCopied[];
+  lag_records: number | null;
+  lag_bytes: number | null;
+  lag_s: number | null;
+  lag_note: string;
+  lag_as_of_ms: number | null;
+  copy: { partitions: number; owners: Record<string, string>; open_gaps: number; movement: Movement | null } | null;
+}
+
+export interface PartitionBody {
+  partition: number;
+  start: number | null;
+  position: number | null;
+  end: number | null;
+  target_position: number | null;
+  lag_records: number | null;
+  lag_s: number | null;
+  lag_note: string;
+  movement: Movement | null;
+  owner: string | null;
+  owner_name: string;
+  waits_for: string | null;
+  open_gaps: { kind: string; first_offset: number; last_offset: number; text: string }[];
+  not_copied: NotCopied[];
+}
+
+export interface HistoryBody {
+  from_ms: number;
+  to_ms: number;
+  step_s: number;
+  times_ms: number[];
+  series: Record<string, (number | null)[]>;
+  newest_ms: number | null;
+  problem: string;
+}
+
+export interface EventBody {
+  kind: string;
+  at_ms: number;
+  flow: string | null;
+  group: string | null;
+  text: string;
+}
+
+const ANSWER_MOST_MS = 20_000;
+const PAGE_OF = 1000;
+/** Only this page sends it: without it the worker takes no notice of the session's cookie. */
+const OURS = { "Mm2py-Page": "1" };
+
+/** Ask the worker. Throws ApiError, also where there is no answer (status 0). */
+export async function ask(method: string, path: string, headers: Record<string, string>, signal?: AbortSignal) {
+  const late = AbortSignal.timeout(ANSWER_MOST_MS);
+  let answer: Response;
+  try {
+    answer = await fetch(path, {
+      method,
+      headers: { Accept: "application/json", ...OURS, ...headers },
+      signal: signal ? AbortSignal.any([signal, late]) : late,
+      cache: "no-store",
+      credentials: "same-origin",
+      redirect: "error",
+    });
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new ApiError(0, late.aborted ? "The worker has not answered for 20 s." : "The worker cannot be reached.");
+  }
+  if (!answer.ok) {
+    const said = (await answer.json().catch(() => ({}))) as { message?: string };
+    throw new ApiError(answer.status, said.message ?? `The worker answers with HTTP ${answer.status}.`);
+  }
+  return answer;
+}
+
+export async function get<T>(path: string, signal?: AbortSignal): Promise<Answer<T>> {
+  const answer = await ask("GET", path, {}, signal);
+  const lookedAt = Number(answer.headers.get("Mm2py-Looked-At") ?? NaN);
+  const sentAtMs = Date.parse(answer.headers.get("Date") ?? "");
+  const known = !Number.isNaN(lookedAt) && !Number.isNaN(sentAtMs);
+  return {
+    body: (await answer.json()) as T,
+    lookedAtMs: Number.isNaN(lookedAt) ? null : lookedAt,
+    ageS: known ? Math.max(0, (sentAtMs - lookedAt) / 1000) : null,
+  };
+}
+
+/** Read all pages of a list; `part` gets what is there so far, after each page. */
+export async function getAll<T>(path: string, signal: AbortSignal, part?: (items: T[], total: number) => void) {
+  const items: T[] = [];
+  let after: string | null = null;
+  let first: Answer<Page<T>> | null = null;
+  do {
+    const cursor: string = after === null ? "" : `&after=${encodeURIComponent(after)}`;
+    const found: Answer<Page<T>> = await get(`${path}${path.includes("?") ? "&" : "?"}limit=${PAGE_OF}${cursor}`, signal);
+    first ??= found;
+    items.push(...found.body.items);
+    after = found.body.next;
+    if (after !== null) part?.(items.slice(), found.body.total);
+  } while (after !== null);
+  return { ...first, body: items };
+}
+
+export const flowPath = (flow: string) => `/v1/flows/${encodeURIComponent(flow)}`;
+
+export async function logIn(user: string, password: string): Promise<void> {
+  const bytes = new TextEncoder().encode(`${user}:${password}`);
+  const proof = btoa(Array.from(bytes, (one) => String.fromCharCode(one)).join(""));
+  await ask("POST", "/session", { Authorization: user ? `Basic ${proof}` : `Bearer ${password}` });
+}
+
+export const logInOnce = (code: string) => ask("POST", "/session", { Authorization: `Once ${code}` });
+
+export const logOut = () => ask("DELETE", "/session", {});

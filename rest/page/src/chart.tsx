@@ -1,0 +1,143 @@
+// The chart of a flow: how far behind it was, in seconds and in records.
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import uPlot from "uplot";
+import "uplot/dist/uPlot.min.css";
+import { count, seconds, time } from "./format";
+
+export interface Drawn {
+  timesMs: number[];
+  seconds: (number | null)[];
+  records: (number | null)[];
+}
+
+const HEIGHT = 96;
+
+function colours() {
+  const style = getComputedStyle(document.documentElement);
+  const of = (name: string) => style.getPropertyValue(name).trim();
+  return { line: of("--line"), second: of("--second"), text: of("--muted"), grid: of("--rule"), unknown: of("--unknown") };
+}
+
+/** Shades what is not known, so that a gap does not look like nothing. */
+function unknown(u: uPlot) {
+  const [times, first, second] = u.data;
+  const { ctx, bbox } = u;
+  ctx.save();
+  ctx.fillStyle = colours().unknown;
+  let begin: number | null = null;
+  const close = (end: number) => {
+    if (begin === null) return;
+    const left = Math.max(bbox.left, u.valToPos(begin, "x", true));
+    const right = Math.min(bbox.left + bbox.width, u.valToPos(end, "x", true));
+    if (right > left) ctx.fillRect(left, bbox.top, right - left, bbox.height);
+    begin = null;
+  };
+  times?.forEach((at, index) => {
+    if (first?.[index] == null && second?.[index] == null) begin ??= at;
+    else close(at);
+  });
+  if (begin !== null && times?.length) close(times[times.length - 1] as number);
+  ctx.restore();
+}
+
+const clock = (s: number) => time(s * 1000).slice(-9, -4);
+
+function options(width: number): uPlot.Options {
+  const { line, second, text, grid } = colours();
+  const axis = { stroke: text, font: "11px system-ui", ticks: { show: false }, grid: { stroke: grid, width: 1 } };
+  const most = (least: number): uPlot.Scale => ({ range: (_u, _min, max) => [0, Math.max(least, max ?? 0)] });
+  return {
+    width,
+    height: HEIGHT,
+    legend: { show: false },
+    cursor: { y: false, points: { size: 5 } },
+    padding: [6, 0, 0, 0],
+    scales: { x: { time: true }, s: most(10), n: most(10) },
+    axes: [
+      { ...axis, size: 20, space: 60, values: (_u, at) => at.map(clock) },
+      { ...axis, scale: "s", size: 46, space: 30, values: (_u, at) => at.map((one) => short(one, " s")) },
+      {
+        ...axis,
+        scale: "n",
+        side: 1,
+        size: 46,
+        space: 30,
+        grid: { show: false },
+        values: (_u, at) => at.map((one) => short(one, "")),
+      },
+    ],
+    series: [
+      {},
+      { scale: "s", stroke: line, width: 1.5, fill: `${line}22`, points: { show: false } },
+      { scale: "n", stroke: second, width: 1, dash: [4, 3], points: { show: false } },
+    ],
+    hooks: { drawClear: [unknown] },
+  };
+}
+
+function short(value: number, unit: string): string {
+  if (value >= 1e9) return `${value / 1e9}G`;
+  if (value >= 1e6) return `${value / 1e6}M`;
+  if (value >= 1e4) return `${value / 1e3}k`;
+  return `${value}${unit}`;
+}
+
+export function Chart({ drawn, flow, note }: { drawn: Drawn; flow: string; note: string }) {
+  const box = useRef<HTMLDivElement>(null);
+  const plot = useRef<uPlot | null>(null);
+  const [scheme, setScheme] = useState(0);
+  const [shown, setShown] = useState<number | null>(null);
+  const data: uPlot.AlignedData = [drawn.timesMs.map((one) => one / 1000), drawn.seconds, drawn.records];
+  useEffect(() => {
+    const query = matchMedia("(prefers-color-scheme: dark)");
+    const look = () => setScheme((before) => before + 1);
+    query.addEventListener("change", look);
+    return () => query.removeEventListener("change", look);
+  }, []);
+  useEffect(() => {
+    const element = box.current;
+    if (!element) return;
+    const made = new uPlot(
+      { ...options(element.clientWidth || 300), plugins: [{ hooks: { setCursor: (u) => setShown(u.cursor.idx ?? null) } }] },
+      data,
+      element,
+    );
+    plot.current = made;
+    const watching = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height: HEIGHT }));
+    watching.observe(element);
+    return () => {
+      watching.disconnect();
+      made.destroy();
+      plot.current = null;
+    };
+  }, [scheme]);
+  useEffect(() => plot.current?.setData(data), [drawn]);
+  const index = shown ?? lastKnown(drawn);
+  const known = drawn.seconds.filter((one): one is number => one !== null);
+  const summary = known.length
+    ? `at most ${seconds(Math.max(...known))} behind, last ${seconds(known.at(-1))}`
+    : "nothing is known yet";
+  return (
+    <figure class="chart">
+      <div ref={box} role="img" aria-label={`How far ${flow} was behind: ${summary}. ${note}`} />
+      <figcaption>
+        {index !== null && (
+          <>
+            {time(drawn.timesMs[index])} <span class="key first" />
+            {seconds(drawn.seconds[index])} <span class="key second" />
+            {count(drawn.records[index])} records behind
+          </>
+        )}
+        {note && <span class="muted"> {note}</span>}
+      </figcaption>
+    </figure>
+  );
+}
+
+function lastKnown(drawn: Drawn): number | null {
+  for (let index = drawn.timesMs.length - 1; index >= 0; index -= 1) {
+    if (drawn.seconds[index] != null || drawn.records[index] != null) return index;
+  }
+  return null;
+}

@@ -1,0 +1,42 @@
+// Numbers and times as the page writes them. What is not known is a dash.
+
+export const UNKNOWN = "–";
+
+const whole = new Intl.NumberFormat("en");
+
+export const count = (value: number | null | undefined) => (value == null ? UNKNOWN : whole.format(value));
+
+export function seconds(value: number | null | undefined): string {
+  if (value == null) return UNKNOWN;
+  if (value < 10) return `${value.toFixed(1)} s`;
+  if (value < 120) return `${Math.round(value)} s`;
+  if (value < 7200) return `${Math.round(value / 60)} min`;
+  if (value < 172_800) return `${Math.round(value / 3600)} h`;
+  return `${Math.round(value / 86_400)} d`;
+}
+
+export function bytes(value: number | null | undefined): string {
+  if (value == null) return UNKNOWN;
+  const units = ["B", "KB", "MB", "GB", "TB", "PB"];
+  let unit = 0;
+  while (value >= 999.5 && unit < units.length - 1) {
+    value /= 1000;
+    unit += 1;
+  }
+  return `${value >= 99.5 || unit === 0 ? Math.round(value) : value.toFixed(1)} ${units[unit]}`;
+}
+
+const two = (value: number) => String(value).padStart(2, "0");
+
+/** The time of day in UTC, as in logs and commands; with the date if that is not today's. */
+export function time(ms: number | null | undefined): string {
+  if (ms == null) return UNKNOWN;
+  const at = new Date(ms);
+  const clock = `${two(at.getUTCHours())}:${two(at.getUTCMinutes())}:${two(at.getUTCSeconds())}Z`;
+  const day = at.toISOString().slice(0, 10);
+  return day === new Date().toISOString().slice(0, 10) ? clock : `${day} ${clock}`;
+}
+
+export const plural = (value: number, one: string) => `${count(value)} ${one}${value === 1 ? "" : "s"}`;
+
+export const sentence = (text: string) => text.charAt(0).toUpperCase() + text.slice(1);

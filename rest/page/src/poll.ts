@@ -1,0 +1,104 @@
+// Asks again and again, less often while there is no answer, and not at all while nobody sees the page.
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { ApiError } from "./api";
+
+const BACK_OFF_MOST_MS = 30_000;
+
+export interface Polled<T> {
+  value: T | null;
+  /** By this browser's clock: when the value came. */
+  atMs: number | null;
+  /** Why there is no newer value. Null: the last request was answered. */
+  error: ApiError | null;
+}
+
+/** How long to wait after so many failures in a row; spread, so that many pages do not ask at once. */
+export const backOffMs = (failures: number, random = Math.random()) =>
+  Math.min(BACK_OFF_MOST_MS, 1000 * 2 ** failures) * (0.75 + random / 2);
+
+/** Resolve when the page is seen, which may be now. */
+export function seen(signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const look = () => {
+      if (document.visibilityState !== "visible" && !signal.aborted) return;
+      document.removeEventListener("visibilitychange", look);
+      resolve();
+    };
+    document.addEventListener("visibilitychange", look);
+    signal.addEventListener("abort", look);
+    look();
+  });
+}
+
+export function sleep(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms);
+    signal.addEventListener("abort", () => (clearTimeout(timer), resolve()));
+  });
+}
+
+/** What each refusal of the session calls. */
+export const session = { lost: () => {} };
+
+/**
+ * Ask for something every few seconds while `key` is the same. A list that takes long is asked for less often.
+ *
+ * `load` may give a first part of the value before it has all of it.
+ */
+export function usePolled<T>(
+  key: string | null,
+  everyMs: number,
+  load: (signal: AbortSignal, part: (value: T) => void) => Promise<T>,
+): Polled<T> {
+  const [state, setState] = useState<Polled<T> & { key: string | null }>({ key, value: null, atMs: null, error: null });
+  const loading = useRef(load);
+  loading.current = load;
+  useEffect(() => {
+    if (key === null) return;
+    const ending = new AbortController();
+    const { signal } = ending;
+    const set = (value: T) =>
+      signal.aborted || setState({ key, value, atMs: Date.now(), error: null });
+    const run = async () => {
+      let failures = 0;
+      let isWhole = false;
+      while (!signal.aborted) {
+        await seen(signal);
+        if (signal.aborted) return;
+        const begun = performance.now();
+        let waitMs = everyMs;
+        try {
+          const value = await loading.current(signal, (part) => isWhole || set(part));
+          set(value);
+          isWhole = true;
+          failures = 0;
+          waitMs = Math.max(everyMs, 3 * (performance.now() - begun));
+        } catch (error) {
+          if (signal.aborted) return;
+          const told = error instanceof ApiError ? error : new ApiError(0, String(error));
+          if (told.status === 401) session.lost();
+          failures += 1;
+          waitMs = told.status === 403 || told.status === 404 ? BACK_OFF_MOST_MS : backOffMs(failures);
+          setState((before) =>
+            before.key === key ? { ...before, error: told } : { key, value: null, atMs: null, error: told },
+          );
+        }
+        await sleep(waitMs, signal);
+      }
+    };
+    void run();
+    return () => ending.abort();
+  }, [key, everyMs]);
+  return state.key === key ? state : { value: null, atMs: null, error: null };
+}
+
+/** The time now, told again every second. */
+export function useNow(): number {
+  const [now, setNow] = useState(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), 1000);
+    return () => clearInterval(timer);
+  }, []);
+  return now;
+}

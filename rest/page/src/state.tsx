@@ -1,0 +1,35 @@
+// How good or bad something is: a word, and a colour beside it that nobody needs to see.
+
+import type { FlowBody } from "./api";
+import { sentence } from "./format";
+
+export type Tone = "good" | "warn" | "bad" | "off";
+
+const OF_READINESS: Record<string, [string, Tone]> = {
+  safe: ["safe", "good"],
+  behind: ["behind", "warn"],
+  incomplete: ["incomplete", "bad"],
+  unknown: ["not known", "warn"],
+  "not-copied": ["not copied", "bad"],
+};
+
+export function toneOf(flow: FlowBody): [string, Tone] {
+  if (flow.state === "switched-off") return ["switched off", "off"];
+  if (flow.state === "held") return ["held", "warn"];
+  if (!flow.verdict) return [flow.state, "bad"];
+  return OF_READINESS[flow.verdict.readiness] ?? [flow.verdict.readiness, "warn"];
+}
+
+/** What is said of a flow of which nothing has been heard for a while: nothing is good any more. */
+export const staleTone = ([word, tone]: [string, Tone]): [string, Tone] =>
+  tone === "good" ? [`was ${word}`, "off"] : [word, tone];
+
+export function sentenceOf(flow: FlowBody): string {
+  const text = flow.verdict?.text ?? flow.why;
+  const bare = text.startsWith(`${flow.flow}: `) ? text.slice(flow.flow.length + 2) : text;
+  return /^(safe|not) /.test(bare) ? sentence(bare) : bare; // else it may begin with the name of a cluster
+}
+
+export const Badge = ({ tone, children }: { tone: Tone; children: string }) => (
+  <span class={`badge ${tone}`}>{children}</span>
+);

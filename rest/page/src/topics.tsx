@@ -1,0 +1,327 @@
+// The topics of a flow, and the partitions of a topic: what is not copied and why, who copies it, how far it is behind.
+
+import { type Answer, type FlowBody, flowPath, getAll, type Movement, type PartitionBody, type TopicBody, type WorkerBody } from "./api";
+import { type Address, at, go, write } from "./address";
+import { bytes, count, plural, seconds, time } from "./format";
+import { Freshness, Link, Spark, Waiting } from "./parts";
+import { type Polled, usePolled } from "./poll";
+import { type Column, Rows } from "./rows";
+import { note, SPARK_POINTS, spark } from "./seen";
+
+const SHOWS = [
+  ["", "selected"],
+  ["problems", "not copied"],
+  ["behind", "behind"],
+  ["all", "all of the source"],
+] as const;
+
+export function TopicsView({ address, flows }: { address: Address; flows: Polled<Answer<FlowBody[]>> }) {
+  const known = flows.value?.body ?? [];
+  const flow = address.flow || known.find((one) => one.verdict)?.flow || "";
+  const path = flow ? `${flowPath(flow)}/topics` : null;
+  const topics = usePolled(path, 2000, async (signal) => {
+    const found = await getAll<TopicBody>(path ?? "", signal);
+    const atMs = Date.now();
+    for (const one of found.body) {
+      note(`${flow} ${one.topic}`, { atMs, records: one.lag_records, seconds: one.lag_s }, SPARK_POINTS);
+    }
+    return found;
+  });
+  const workers = usePolled("names", 10_000, (signal) => getAll<WorkerBody>("/v1/workers", signal));
+  const names = new Map(workers.value?.body.map((one) => [one.member.member, one.member.name]));
+  const all = topics.value?.body ?? [];
+  const one = all.find((each) => each.topic === address.topic);
+  return (
+    <>
+      <h1>
+        <FlowChoice address={address} flow={flow} flows={known} />
+        {address.topic && <> / {address.topic}</>}
+      </h1>
+      {flows.value && !flow && <p class="note">No flow runs of which topics could be shown.</p>}
+      {flow && <Freshness of={topics} what={`the topics of ${flow}`} lookAgeS={topics.value?.ageS ?? null} />}
+      {flow && !topics.value && !topics.error && <Waiting what={`the topics of ${flow}`} />}
+      {topics.value && !address.topic && <TopicList address={address} flow={flow} topics={all} names={names} />}
+      {topics.value && address.topic && (
+        <OneTopic key={address.topic} address={address} flow={flow} topic={one} name={address.topic} />
+      )}
+    </>
+  );
+}
+
+function FlowChoice({ address, flow, flows }: { address: Address; flow: string; flows: FlowBody[] }) {
+  const names = [...new Set([...flows.map((one) => one.flow), ...(flow ? [flow] : [])])].sort();
+  return (
+    <select
+      aria-label="Flow"
+      value={flow}
+      onChange={(event) => go(at({ view: address.view, flow: event.currentTarget.value, show: address.show }))}
+    >
+      {names.map((name) => (
+        <option key={name} value={name}>
+          {name.replace("->", " → ")}
+        </option>
+      ))}
+    </select>
+  );
+}
+
+const isLeftOut = (topic: TopicBody) => topic.copy === null && !topic.not_copied.length;
+
+const trend = (movement: Movement | null | undefined): string => {
+  if (!movement || movement.per_s === null) return "";
+  if (movement.trend === "growing") return `growing by ${count(Math.round(movement.per_s))}/s`;
+  if (movement.trend === "shrinking") {
+    const until = movement.catch_up_s === null ? "" : `, done in ${seconds(movement.catch_up_s)}`;
+    return `shrinking by ${count(Math.round(-movement.per_s))}/s${until}`;
+  }
+  return movement.trend.replace("-", " ");
+};
+
+const expiry = (movement: Movement | null | undefined): string => {
+  if (movement?.expiry === "gone") return "the source has deleted records of it";
+  if (movement?.expiry !== "at-this-rate") return "";
+  return movement.expires_s === null ? "expires at this rate" : `expires in ${seconds(movement.expires_s)}`;
+};
+
+function Trend({ of }: { of: Movement | null | undefined }) {
+  const soon = expiry(of);
+  return (
+    <>
+      {trend(of)}
+      {soon && <span class="bad"> {soon}</span>}
+    </>
+  );
+}
+
+function TopicList(props: { address: Address; flow: string; topics: TopicBody[]; names: Map<string, string> }) {
+  const { address, flow, topics, names } = props;
+  const wanted = address.q.toLowerCase();
+  const shown = topics.filter((one) => {
+    if (wanted && !`${one.topic} ${one.remote_topic}`.toLowerCase().includes(wanted)) return false;
+    if (address.show === "all") return true;
+    if (isLeftOut(one)) return false;
+    if (address.show === "problems") return !one.is_copied;
+    return address.show !== "behind" || (one.lag_records ?? 1) > 0;
+  });
+  const set = (part: Partial<Address>) => go({ ...address, flow, ...part }, { replace: true });
+  const columns: Column<TopicBody>[] = [
+    {
+      name: "topic",
+      title: "Topic",
+      by: (one) => one.topic,
+      cell: (one) => <Link to={at({ view: "topics", flow, topic: one.topic })}>{one.topic}</Link>,
+    },
+    {
+      name: "reason",
+      title: "Not copied, because",
+      by: (one) => (one.reason ? `0 ${one.reason}` : "1"),
+      cell: (one) => one.reason && <Reason topic={one} />,
+    },
+    {
+      name: "lag",
+      title: "Records behind",
+      isNumber: true,
+      by: (one) => one.lag_records ?? -1,
+      cell: (one) => <span title={one.lag_note}>{count(one.lag_records)}</span>,
+    },
+    { name: "age", title: "Behind", isNumber: true, by: (one) => one.lag_s ?? -1, cell: (one) => seconds(one.lag_s) },
+    { name: "trend", title: "Moves", isWide: true, cell: (one) => <Trend of={one.copy?.movement} /> },
+    {
+      name: "spark",
+      title: "Last minute",
+      isWide: true,
+      cell: (one) => <Spark values={spark(`${flow} ${one.topic}`)} label="records behind, as this page has seen them" />,
+    },
+    {
+      name: "partitions",
+      title: "Partitions",
+      isNumber: true,
+      isWide: true,
+      by: (one) => one.copy?.partitions ?? -1,
+      cell: (one) => count(one.copy?.partitions),
+    },
+    {
+      name: "owners",
+      title: "Workers",
+      isWide: true,
+      cell: (one) => {
+        const owners = Object.keys(one.copy?.owners ?? {}).map((id) => names.get(id) ?? id);
+        return <span title={owners.join(", ")}>{owners.length > 2 ? plural(owners.length, "worker") : owners.join(", ")}</span>;
+      },
+    },
+  ];
+  return (
+    <>
+      <div class="filters">
+        <nav aria-label="Which topics">
+          {SHOWS.map(([show, title]) => (
+            <a key={show} href={write({ ...address, flow, show })} {...(show === address.show ? { "aria-current": "page" as const } : {})}>
+              {title}
+            </a>
+          ))}
+        </nav>
+        <label>
+          Name <input type="search" value={address.q} onInput={(event) => set({ q: event.currentTarget.value })} />
+        </label>
+        <span class="muted">
+          {count(shown.length)} of {plural(topics.length, "topic")}
+        </span>
+      </div>
+      <Rows
+        label={`Topics of ${flow}`}
+        rows={shown}
+        keyOf={(one) => one.topic}
+        sort={address.sort || "reason"}
+        onSort={(sort) => set({ sort })}
+        empty={address.show === "problems" ? "Every topic that is selected is copied." : "No topic fits."}
+        columns={columns}
+      />
+    </>
+  );
+}
+
+const Reason = ({ topic }: { topic: TopicBody }) => (
+  <span class={isLeftOut(topic) ? "muted" : "bad"} title={`${topic.why} ${topic.remedy}`.trim()}>
+    {topic.reason}
+    {topic.since_ms !== null && <span class="muted wide"> since {time(topic.since_ms)}</span>}
+  </span>
+);
+
+function OneTopic(props: { address: Address; flow: string; topic: TopicBody | undefined; name: string }) {
+  const { address, flow, topic, name } = props;
+  const back = (
+    <p>
+      <Link to={at({ view: "topics", flow })}>All topics of {flow}</Link>
+    </p>
+  );
+  if (!topic) return <>{back}<p class="note bad">The source shows no topic {name}, and {flow} selects none of this name.</p></>;
+  return (
+    <>
+      {back}
+      <p>
+        {topic.is_copied ? (
+          <>
+            It is copied to <code>{topic.remote_topic}</code>.
+          </>
+        ) : (
+          <>Its copy on the target is called <code>{topic.remote_topic}</code>.</>
+        )}{" "}
+        {topic.copy && (
+          <>
+            {plural(topic.copy.partitions, "partition")}, {count(topic.lag_records)} records behind
+            {topic.lag_bytes ? ` (about ${bytes(topic.lag_bytes)})` : ""}, {seconds(topic.lag_s)}.{" "}
+            <Trend of={topic.copy.movement} />
+          </>
+        )}
+      </p>
+      {topic.lag_note && <p class="note warn">Only part is known: {topic.lag_note}.</p>}
+      {isLeftOut(topic) && (
+        <p class="note">
+          Not selected ({topic.reason}): {topic.why}
+        </p>
+      )}
+      {topic.not_copied.map((one) => (
+        <div key={`${one.reason} ${one.partitions}`} class="note bad">
+          <b>{one.reason}</b>
+          {one.partitions && ` (partitions ${one.partitions})`}
+          {one.since_ms !== null && `, since ${time(one.since_ms)}`}: {one.why} {one.remedy && <b>{one.remedy}</b>}
+        </div>
+      ))}
+      {topic.copy && <PartitionList address={address} flow={flow} topic={topic.topic} />}
+    </>
+  );
+}
+
+interface Partitions {
+  items: PartitionBody[];
+  total: number;
+  ageS: number | null;
+}
+
+function PartitionList({ address, flow, topic }: { address: Address; flow: string; topic: string }) {
+  const path = `${flowPath(flow)}/topics/${encodeURIComponent(topic)}/partitions`;
+  const partitions = usePolled<Partitions>(path, 2000, async (signal, part) => {
+    const found = await getAll<PartitionBody>(path, signal, (items, total) => part({ items, total, ageS: null }));
+    return { items: found.body, total: found.body.length, ageS: found.ageS ?? null };
+  });
+  const value = partitions.value;
+  const only = address.show === "problems";
+  const shown = value?.items.filter((one) => !only || one.not_copied.length || one.open_gaps.length) ?? [];
+  const columns: Column<PartitionBody>[] = [
+    { name: "partition", title: "Partition", isNumber: true, by: (one) => one.partition, cell: (one) => one.partition },
+    {
+      name: "reason",
+      title: "Not copied, because",
+      by: (one) => (one.not_copied[0] ? `0 ${one.not_copied[0].reason}` : one.open_gaps.length ? "0 gap" : "1"),
+      cell: (one) => (
+        <>
+          {one.not_copied.map((why) => (
+            <span key={why.reason} class="bad" title={`${why.why} ${why.remedy}`.trim()}>
+              {why.reason}{" "}
+            </span>
+          ))}
+          {one.open_gaps.map((gap) => (
+            <span key={gap.first_offset} class="bad" title={gap.text}>
+              gap {count(gap.first_offset)}–{count(gap.last_offset)}{" "}
+            </span>
+          ))}
+        </>
+      ),
+    },
+    {
+      name: "owner",
+      title: "Worker",
+      by: (one) => one.owner_name,
+      cell: (one) =>
+        one.owner_name || <span class="bad">none</span>,
+    },
+    {
+      name: "lag",
+      title: "Records behind",
+      isNumber: true,
+      by: (one) => one.lag_records ?? -1,
+      cell: (one) => <span title={one.lag_note}>{count(one.lag_records)}</span>,
+    },
+    { name: "age", title: "Behind", isNumber: true, by: (one) => one.lag_s ?? -1, cell: (one) => seconds(one.lag_s) },
+    { name: "trend", title: "Moves", isWide: true, cell: (one) => <Trend of={one.movement} /> },
+    { name: "position", title: "Next to copy", isNumber: true, isWide: true, cell: (one) => count(one.position) },
+    { name: "end", title: "Source ends", isNumber: true, isWide: true, cell: (one) => count(one.end) },
+    { name: "target", title: "Next in the copy", isNumber: true, isWide: true, cell: (one) => count(one.target_position) },
+    { name: "start", title: "Source begins", isNumber: true, isWide: true, cell: (one) => count(one.start) },
+  ];
+  return (
+    <>
+      <Freshness of={partitions} what={`the partitions of ${topic}`} lookAgeS={value?.ageS ?? null} />
+      {!value && !partitions.error && <Waiting what={`the partitions of ${topic}`} />}
+      {value && (
+        <>
+          <div class="filters">
+            <nav aria-label="Which partitions">
+              <a href={write({ ...address, show: "" })} {...(only ? {} : { "aria-current": "page" as const })}>
+                all
+              </a>
+              <a href={write({ ...address, show: "problems" })} {...(only ? { "aria-current": "page" as const } : {})}>
+                not copied
+              </a>
+            </nav>
+            <span class="muted">
+              {value.items.length < value.total
+                ? `${count(value.items.length)} of ${plural(value.total, "partition")} are here, the others are coming`
+                : `${count(shown.length)} of ${plural(value.total, "partition")}`}
+            </span>
+          </div>
+          <Rows
+            label={`Partitions of ${topic}`}
+            rows={shown}
+            keyOf={(one) => one.partition}
+            sort={address.sort}
+            onSort={(sort) => go({ ...address, sort }, { replace: true })}
+            empty="Every partition is copied."
+            columns={columns}
+          />
+        </>
+      )}
+    </>
+  );
+}
+
