@@ -2,7 +2,9 @@
 
 import { useSyncExternalStore } from "preact/compat";
 
-export const VIEWS = ["flows", "topics", "workers", "events"] as const;
+export const VIEWS = ["flows", "topics", "groups", "gaps", "workers", "events", "settings"] as const;
+/** Of one flow, which a user of some flows may see as well. */
+export const OF_A_FLOW: readonly View[] = ["topics", "groups", "gaps", "settings"];
 export type View = (typeof VIEWS)[number];
 export const RANGES = ["1h", "6h", "24h"] as const;
 
@@ -10,6 +12,7 @@ export interface Address {
   view: View;
   flow: string;
   topic: string;
+  group: string;
   /** Filters a list by name. */
   q: string;
   /** Which topics are listed. */
@@ -18,7 +21,7 @@ export interface Address {
   range: string;
 }
 
-const DEFAULTS: Address = { view: "flows", flow: "", topic: "", q: "", show: "", sort: "", range: "1h" };
+const DEFAULTS: Address = { view: "flows", flow: "", topic: "", group: "", q: "", show: "", sort: "", range: "1h" };
 
 export function read(search: string): Address {
   const given = new URLSearchParams(search);

@@ -152,6 +152,89 @@ export interface HistoryBody {
   problem: string;
 }
 
+export interface GroupPartition {
+  topic: string;
+  partition: number;
+  committed: number | null;
+  lag: number | null;
+  remote_topic: string;
+  goes_on_at: number | null;
+  reads_again_at_most: number | null;
+  committed_on_target: number | null;
+  waits_for: string;
+  is_exact: boolean;
+  basis: string;
+  note: string;
+}
+
+export interface GroupBody {
+  group: string;
+  state: string;
+  state_on_target: string;
+  lag: number | null;
+  reads_again_at_most: number | null;
+  ready: boolean;
+  why: string;
+  partitions: GroupPartition[];
+  is_exact: boolean;
+  note: string;
+  refused: string;
+}
+
+export interface GroupsPage {
+  unread: string;
+  groups: GroupBody[];
+  next: string | null;
+  total: number;
+}
+
+export interface GapBody {
+  topic: string;
+  partition: number;
+  kind: string;
+  first_offset: number | null;
+  last_offset: number | null;
+  done: string;
+  open: boolean;
+  at_ms: number;
+  text: string;
+}
+
+export interface QuarantinedBody {
+  topic: string;
+  partition: number;
+  offset: number;
+  error_text: string;
+  quarantined_at_ms: number;
+  replayed_at_ms: number | null;
+}
+
+export interface BackfillBody {
+  id: string;
+  flow: string | { source: string; target: string };
+  state: string;
+  topics: string[];
+  offsets_copied: number;
+  offsets: number;
+  text: string;
+  is_dead: boolean;
+}
+
+export interface SettingBody {
+  name: string;
+  value: string | null;
+  default: string | null;
+  origin: string;
+  file: { key: string; line: number | null; value: string } | null;
+  differs: boolean;
+  effect: string;
+}
+
+export interface SettingsBody {
+  stored: { version: number; by: string; at_ms: number; user: string; host: string; reason: string } | null;
+  settings: SettingBody[];
+}
+
 export interface EventBody {
   kind: string;
   at_ms: number;

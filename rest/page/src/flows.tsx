@@ -132,7 +132,10 @@ function Figures({ flow }: { flow: FlowBody }) {
       )}
       {flow.open_gaps > 0 && (
         <li class="bad">
-          <b>{plural(flow.open_gaps, "gap")}</b> {flow.open_gaps === 1 ? "waits" : "wait"} for you: mm2py gaps FILE
+          <Link to={at({ view: "gaps", flow: flow.flow })}>
+            <b>{plural(flow.open_gaps, "gap")}</b>
+          </Link>{" "}
+          {flow.open_gaps === 1 ? "waits" : "wait"} for you
         </li>
       )}
       {flow.unowned > 0 && (

@@ -1,14 +1,17 @@
 import { render } from "preact";
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, type ClusterBody, type FlowBody, get, getAll, logInOnce, logOut, type Session } from "./api";
-import { at, onClick, useAddress, VIEWS, write } from "./address";
+import { at, OF_A_FLOW, onClick, useAddress, VIEWS, write } from "./address";
 import { EventsView } from "./events";
 import { FlowsView } from "./flows";
 import { time } from "./format";
+import { GapsView } from "./gaps";
+import { GroupsView } from "./groups";
 import { LoginView } from "./login";
 import { session as ofPolls, usePolled, useNow } from "./poll";
 import { Search } from "./search";
 import { note } from "./seen";
+import { SettingsView } from "./settings";
 import { toneOf } from "./state";
 import { useEvents } from "./stream";
 import { TopicsView } from "./topics";
@@ -86,10 +89,10 @@ function Signed({ session, problem, onLogOut }: { session: Session; problem: str
       </a>
       <header>
         <nav aria-label="Views">
-          {VIEWS.filter((view) => seesAll || view === "flows" || view === "topics").map((view) => (
+          {VIEWS.filter((view) => seesAll || view === "flows" || OF_A_FLOW.includes(view)).map((view) => (
             <a
               key={view}
-              href={write(at({ view, flow: view === "topics" ? address.flow : "" }))}
+              href={write(at({ view, flow: OF_A_FLOW.includes(view) ? address.flow : "" }))}
               {...(view === address.view ? { "aria-current": "page" as const } : {})}
             >
               {view}
@@ -117,6 +120,9 @@ function Signed({ session, problem, onLogOut }: { session: Session; problem: str
         )}
         {address.view === "flows" && <FlowsView address={address} known={{ flows, clusters, events }} />}
         {address.view === "topics" && <TopicsView address={address} flows={flows} />}
+        {address.view === "groups" && <GroupsView address={address} flows={flows} />}
+        {address.view === "gaps" && <GapsView address={address} flows={flows} />}
+        {address.view === "settings" && <SettingsView address={address} flows={flows} />}
         {address.view === "workers" && <WorkersView address={address} />}
         {address.view === "events" && <EventsView address={address} events={events} />}
       </main>

@@ -1,8 +1,9 @@
-// Reaches every view, flow and topic: press / and type.
+// Reaches every view, flow, topic, group and setting: press / and type.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { type FlowBody, flowPath, getAll, type TopicBody } from "./api";
+import { type FlowBody, flowPath, get, getAll, type SettingsBody, type TopicBody } from "./api";
 import { type Address, at, go, VIEWS, write } from "./address";
+import { readGroups } from "./groups";
 
 const SHOWN_MOST = 12;
 const FRESH_MS = 30_000;
@@ -24,7 +25,7 @@ export function Search({ flows }: { flows: FlowBody[] }) {
   const [text, setText] = useState("");
   const [isOpen, setOpen] = useState(false);
   const [chosen, setChosen] = useState(0);
-  const [topics, setTopics] = useState<{ flow: string; topic: string }[]>([]);
+  const [names, setNames] = useState<Found[]>([]);
   const [unread, setUnread] = useState<string[]>([]);
   const readAt = useRef(0);
 
@@ -39,30 +40,30 @@ export function Search({ flows }: { flows: FlowBody[] }) {
     return () => document.removeEventListener("keydown", onKey);
   }, []);
 
-  const readTopics = async () => {
+  const readNames = async () => {
     if (Date.now() - readAt.current < FRESH_MS) return;
     readAt.current = Date.now();
-    const { signal } = new AbortController();
     const failed: string[] = [];
     const all = await Promise.all(
       flows
         .filter((one) => one.verdict)
-        .map(async ({ flow }) => {
-          try {
-            const found = await getAll<TopicBody>(`${flowPath(flow)}/topics`, signal);
-            return found.body.map((one) => ({ flow, topic: one.topic }));
-          } catch {
-            failed.push(flow);
-            return [];
-          }
-        }),
+        .flatMap(({ flow }) =>
+          [topicsOf, groupsOf, settingsOf].map(async (namesOf) => {
+            try {
+              return await namesOf(flow);
+            } catch {
+              failed.push(`${KINDS.get(namesOf)} of ${flow}`);
+              return [];
+            }
+          }),
+        ),
     );
-    setTopics(all.flat());
+    setNames(all.flat());
     setUnread(failed);
     if (failed.length) readAt.current = 0;
   };
 
-  const found = text ? find(text, flows, topics) : [];
+  const found = text ? find(text, flows, names) : [];
   const current = found[Math.min(chosen, found.length - 1)];
   const take = (one: Found) => {
     go(one.to);
@@ -75,7 +76,7 @@ export function Search({ flows }: { flows: FlowBody[] }) {
       <input
         ref={input}
         role="combobox"
-        aria-label="Search topics, flows and views; press / to come here"
+        aria-label="Search topics, groups, settings, flows and views; press / to come here"
         aria-expanded={isOpen && found.length > 0}
         aria-controls="found"
         {...(isOpen && current ? { "aria-activedescendant": `found-${found.indexOf(current)}` } : {})}
@@ -84,7 +85,7 @@ export function Search({ flows }: { flows: FlowBody[] }) {
         value={text}
         onFocus={() => {
           setOpen(true);
-          void readTopics();
+          void readNames();
         }}
         onBlur={() => setOpen(false)}
         onInput={(event) => {
@@ -115,7 +116,7 @@ export function Search({ flows }: { flows: FlowBody[] }) {
         ))}
         {!found.length && (
           <li role="option" aria-disabled="true" aria-selected="false" class="muted">
-            {unread.length ? `Nothing found; the topics of ${unread.join(", ")} are not known.` : "Nothing found."}
+            {unread.length ? `Nothing found. Not known: ${unread.join(", ")}.` : "Nothing found."}
           </li>
         )}
       </ul>
@@ -123,11 +124,38 @@ export function Search({ flows }: { flows: FlowBody[] }) {
   );
 }
 
-function find(text: string, flows: FlowBody[], topics: { flow: string; topic: string }[]): Found[] {
+const never = () => new AbortController().signal;
+
+async function topicsOf(flow: string): Promise<Found[]> {
+  const { body } = await getAll<TopicBody>(`${flowPath(flow)}/topics`, never());
+  return body.map(({ topic }) => ({ text: topic, kind: `topic of ${flow}`, to: at({ view: "topics", flow, topic }) }));
+}
+
+async function groupsOf(flow: string): Promise<Found[]> {
+  const { groups } = await readGroups(`${flowPath(flow)}/groups`, never());
+  return groups.map(({ group }) => ({ text: group, kind: `group of ${flow}`, to: at({ view: "groups", flow, group }) }));
+}
+
+async function settingsOf(flow: string): Promise<Found[]> {
+  const { body } = await get<SettingsBody>(`${flowPath(flow)}/config`);
+  return body.settings.map(({ name }) => ({
+    text: name,
+    kind: `setting of ${flow}`,
+    to: at({ view: "settings", flow, q: name, show: "all" }),
+  }));
+}
+
+const KINDS = new Map([
+  [topicsOf, "topics"],
+  [groupsOf, "groups"],
+  [settingsOf, "settings"],
+]);
+
+function find(text: string, flows: FlowBody[], names: Found[]): Found[] {
   const all: Found[] = [
     ...flows.map(({ flow }) => ({ text: flow, kind: "flow", to: at({ view: "topics", flow }) })),
     ...VIEWS.map((view) => ({ text: view, kind: "view", to: at({ view }) })),
-    ...topics.map(({ flow, topic }) => ({ text: topic, kind: `topic of ${flow}`, to: at({ view: "topics", flow, topic }) })),
+    ...names,
   ];
   return all
     .map((one) => [fit(one.text, text), one] as const)

@@ -4,6 +4,7 @@ import { type Answer, type FlowBody, flowPath, getAll, type Movement, type Parti
 import { type Address, at, go, write } from "./address";
 import { bytes, count, plural, seconds, time } from "./format";
 import { Freshness, Link, Spark, Waiting } from "./parts";
+import { FlowChoice, flowOf } from "./choice";
 import { type Polled, usePolled } from "./poll";
 import { type Column, Rows } from "./rows";
 import { note, SPARK_POINTS, spark } from "./seen";
@@ -17,7 +18,7 @@ const SHOWS = [
 
 export function TopicsView({ address, flows }: { address: Address; flows: Polled<Answer<FlowBody[]>> }) {
   const known = flows.value?.body ?? [];
-  const flow = address.flow || known.find((one) => one.verdict)?.flow || "";
+  const flow = flowOf(address, known);
   const path = flow ? `${flowPath(flow)}/topics` : null;
   const topics = usePolled(path, 2000, async (signal) => {
     const found = await getAll<TopicBody>(path ?? "", signal);
@@ -34,10 +35,8 @@ export function TopicsView({ address, flows }: { address: Address; flows: Polled
   return (
     <>
       <h1>
-        <FlowChoice address={address} flow={flow} flows={known} />
-        {address.topic && <> / {address.topic}</>}
+        <FlowChoice address={address} flow={flow} flows={known} /> {address.topic || "topics"}
       </h1>
-      {flows.value && !flow && <p class="note">No flow runs of which topics could be shown.</p>}
       {flow && <Freshness of={topics} what={`the topics of ${flow}`} lookAgeS={topics.value?.ageS ?? null} />}
       {flow && !topics.value && !topics.error && <Waiting what={`the topics of ${flow}`} />}
       {topics.value && !address.topic && <TopicList address={address} flow={flow} topics={all} names={names} />}
@@ -45,23 +44,6 @@ export function TopicsView({ address, flows }: { address: Address; flows: Polled
         <OneTopic key={address.topic} address={address} flow={flow} topic={one} name={address.topic} />
       )}
     </>
-  );
-}
-
-function FlowChoice({ address, flow, flows }: { address: Address; flow: string; flows: FlowBody[] }) {
-  const names = [...new Set([...flows.map((one) => one.flow), ...(flow ? [flow] : [])])].sort();
-  return (
-    <select
-      aria-label="Flow"
-      value={flow}
-      onChange={(event) => go(at({ view: address.view, flow: event.currentTarget.value, show: address.show }))}
-    >
-      {names.map((name) => (
-        <option key={name} value={name}>
-          {name.replace("->", " → ")}
-        </option>
-      ))}
-    </select>
   );
 }
 
