@@ -73,7 +73,7 @@ export const at = (part: Partial<Address>): Address => ({ ...DEFAULTS, ...part }
 export function onClick(event: MouseEvent) {
   if (event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
   const link = (event.target as Element).closest?.("a");
-  if (!link || link.target) return;
+  if (!link || link.getAttribute("target")) return;
   const href = link.getAttribute("href");
   if (!href?.startsWith("/?") && href !== "/") return;
   event.preventDefault();

@@ -19,22 +19,29 @@ export const backOffMs = (failures: number, random = Math.random()) =>
 
 /** Resolve when the page is seen, which may be now. */
 export function seen(signal: AbortSignal): Promise<void> {
+  const isSeen = () => document.visibilityState === "visible" || signal.aborted;
+  if (isSeen()) return Promise.resolve();
   return new Promise((resolve) => {
     const look = () => {
-      if (document.visibilityState !== "visible" && !signal.aborted) return;
+      if (!isSeen()) return;
       document.removeEventListener("visibilitychange", look);
+      signal.removeEventListener("abort", look);
       resolve();
     };
     document.addEventListener("visibilitychange", look);
     signal.addEventListener("abort", look);
-    look();
   });
 }
 
 export function sleep(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
-    const timer = setTimeout(resolve, ms);
-    signal.addEventListener("abort", () => (clearTimeout(timer), resolve()));
+    const end = () => {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", end);
+      resolve();
+    };
+    const timer = setTimeout(end, ms);
+    signal.addEventListener("abort", end);
   });
 }
 
