@@ -12,6 +12,7 @@ import { type Polled, usePolled } from "./poll";
 import { grid } from "./seen";
 import { Badge, sentenceOf, staleTone, toneOf } from "./state";
 import type { Events } from "./stream";
+import { Verbs, verbsOfFlow } from "./verbs";
 
 export interface Known {
   flows: Polled<Answer<FlowBody[]>>;
@@ -101,6 +102,7 @@ function FlowCard(props: { flow: FlowBody; range: string; lookedAt: number; isSt
         </p>
       ))}
       {flow.verdict && <Figures flow={flow} />}
+      {flow.verdict && <Verbs verbs={verbsOfFlow(flow)} of={flow.flow} />}
       {flow.verdict && <FlowChart flow={flow.flow} range={range} lookedAt={lookedAt} />}
     </article>
   );

@@ -15,6 +15,7 @@ import { SettingsView } from "./settings";
 import { toneOf } from "./state";
 import { useEvents } from "./stream";
 import { TopicsView } from "./topics";
+import { Who } from "./verbs";
 import { WorkersView } from "./workers";
 import "./style.css";
 
@@ -83,7 +84,7 @@ function Signed({ session, problem, onLogOut }: { session: Session; problem: str
     document.title = bad.length ? `(${bad.length}) mm2py` : "mm2py";
   }, [bad.length]);
   return (
-    <>
+    <Who.Provider value={session}>
       <a class="skip" href="#content">
         To the content
       </a>
@@ -127,7 +128,7 @@ function Signed({ session, problem, onLogOut }: { session: Session; problem: str
         {address.view === "events" && <EventsView address={address} events={events} />}
       </main>
       <Spoken flows={known} />
-    </>
+    </Who.Provider>
   );
 }
 

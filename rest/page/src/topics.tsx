@@ -8,6 +8,7 @@ import { FlowChoice, flowOf } from "./choice";
 import { type Polled, usePolled } from "./poll";
 import { type Column, Rows } from "./rows";
 import { note, SPARK_POINTS, spark } from "./seen";
+import { Verbs, verbsOfTopic } from "./verbs";
 
 const SHOWS = [
   ["", "selected"],
@@ -196,6 +197,7 @@ function OneTopic(props: { address: Address; flow: string; topic: TopicBody | un
           </>
         )}
       </p>
+      {!isLeftOut(topic) && <Verbs verbs={verbsOfTopic(flow, topic)} of={`${name} of ${flow}`} />}
       {topic.lag_note && <p class="note warn">Only part is known: {topic.lag_note}.</p>}
       {isLeftOut(topic) && (
         <p class="note">
