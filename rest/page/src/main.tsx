@@ -106,6 +106,9 @@ function Signed({ session, problem, onLogOut }: { session: Session; problem: str
           <span title={`role ${session.role}`}>
             {session.user} ({session.role})
           </span>{" "}
+          {session.login === "token" && !session.is_session && (
+            <span class="muted">to change anything: mm2py open FILE</span>
+          )}
           {session.is_session && (
             <button type="button" class="plain" onClick={onLogOut}>
               log out
