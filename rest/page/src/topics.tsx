@@ -192,7 +192,8 @@ function OneTopic(props: { address: Address; flow: string; topic: TopicBody | un
         {topic.copy && (
           <>
             {plural(topic.copy.partitions, "partition")}, {count(topic.lag_records)} records behind
-            {topic.lag_bytes ? ` (about ${bytes(topic.lag_bytes)})` : ""}, {seconds(topic.lag_s)}.{" "}
+            {topic.lag_bytes ? ` (about ${bytes(topic.lag_bytes)})` : ""}
+            {topic.lag_s !== null && `, ${seconds(topic.lag_s)}`}.{" "}
             <Trend of={topic.copy.movement} />
           </>
         )}
@@ -208,7 +209,8 @@ function OneTopic(props: { address: Address; flow: string; topic: TopicBody | un
         <div key={`${one.reason} ${one.partitions}`} class="note bad">
           <b>{one.reason}</b>
           {one.partitions && ` (partitions ${one.partitions})`}
-          {one.since_ms !== null && `, since ${time(one.since_ms)}`}: {one.why} {one.remedy && <b>{one.remedy}</b>}
+          {one.since_ms !== null && `, since ${time(one.since_ms)}`}: {one.why}
+          {one.remedy && <p>What to do: {one.remedy}</p>}
         </div>
       ))}
       {topic.copy && <PartitionList address={address} flow={flow} topic={topic.topic} />}
