@@ -109,6 +109,7 @@ $(PAGE): rest/page/index.html $(wildcard rest/page/*.json rest/page/*.ts rest/pa
 	@PYTHON="$(abspath $(PY))" sh rest/page/build.sh
 
 demo: venv ## two clusters and a flow between them to look at (SECONDS=30 ends it by itself)
+	@$(MAKE) --no-print-directory page || echo "The web page cannot be built here, see above: the demo runs without it."
 	@$(PY) -m deploy.local.demo $(DEMO_ARGUMENTS)
 
 demo-backfill: venv venv-spark ## two million records of history copied by Spark while records come, then compared; two minutes (ARGS="--records 200000")
@@ -206,7 +207,7 @@ format: venv ## put the source into the shape that lint asks for
 	$(PY) -m ruff format .
 	@if [ -n "$(CARGO)" ]; then "$(CARGO)" fmt $(OF_NATIVE); fi
 
-wheels: venv ## dist/: mm2py, pure, and mm2py-native for this platform (takes cargo)
+wheels: venv page ## dist/: mm2py, pure, and mm2py-native for this platform (takes cargo)
 	$(PY) -m build --wheel --outdir dist .
 	$(PY) $(PIP) wheel --no-deps --wheel-dir dist ./native
 

@@ -28,6 +28,7 @@ from rich.console import Console
 from deploy.local.boot_image import boot_image
 from deploy.local.broker_settings import COMPACT_AT_ONCE
 from deploy.local.demo_failover import Failover, Place
+from deploy.local.demo_page import serving_page
 from deploy.local.demo_samples import SAMPLES, Writer
 from deploy.local.demo_table import WIDTH, Screen
 from deploy.local.demo_verdict import conclude
@@ -72,6 +73,10 @@ clusters = {first}, {second}
 # consumer groups can go on on the other cluster at once
 sync.group.offsets.enabled = true
 sync.group.offsets.interval.seconds = 5
+
+# REST and its web page, at any free port
+listeners = http://127.0.0.1:0
+rest.token.file = {directory}/rest.token
 
 # each cluster has one broker
 replication.factor = 1
@@ -141,7 +146,9 @@ class Demo:
         first, second = self._clusters.values()
         names = {"first": first.name, "second": second.name}
         addresses = {"first_bootstrap": first.bootstrap, "second_bootstrap": second.bootstrap}
-        (self._directory / "mm2.properties").write_text(PROPERTIES.format(**names, **addresses))
+        (self._directory / "mm2.properties").write_text(
+            PROPERTIES.format(**names, **addresses, directory=self._directory)
+        )
         with ThreadPoolExecutor(len(self._writers)) as pool:
             try:
                 made = [pool.submit(writer.prepare, self._halt) for _, writer in self._writers]
@@ -166,7 +173,8 @@ class Demo:
 
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, on_signal)
-        file = read_settings_file(self._directory / "mm2.properties", list(self._clusters))
+        path = self._directory / "mm2.properties"
+        file = read_settings_file(path, list(self._clusters))
         with self._log_path.open("w") as log_file, ThreadPoolExecutor(len(self._writers) + 1) as pool:
             log = make_logger("info", "text", log_file)
             herder, connections = make_herder(file, {}, log)
@@ -175,7 +183,8 @@ class Demo:
             traffic = [loop.run_in_executor(pool, writer.run, self._halt) for _, writer in self._writers]
             failover = loop.run_in_executor(pool, self._failover.run)
             try:
-                return await self._watch(herder, worker, stop, traffic, failover)
+                async with serving_page(path, file, herder, log, self._say):
+                    return await self._watch(herder, worker, stop, traffic, failover)
             finally:
                 self._halt.set()
                 self._failover.stop()

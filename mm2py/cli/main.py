@@ -286,7 +286,7 @@ def run(arguments: Sequence[str]) -> int:
         herder, connections = make_herder(file, recopies, log, apply=options.apply)
         if options.worker_number is not None:
             supervisor.watch_parent(herder.stop, log)
-        return await run_worker(herder, connections, log, _rest_process(options, bound, herder, configuration, log))
+        return await run_worker(herder, connections, log, make_rest_process(options, bound, herder, configuration, log))
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(main_task())
@@ -299,13 +299,14 @@ def _bound(options: WorkerArguments, settings: RestSettings, log: FilteringBound
     return rest_process.adopt(settings, read_sockets(options.rest_sockets), number=number)
 
 
-def _rest_process(
+def make_rest_process(
     options: WorkerArguments,
     bound: Sequence[BoundSocket],
     herder: Herder,
     configuration: Configuration,
     log: FilteringBoundLogger,
 ) -> RestProcess | None:
+    """Return the REST process of a worker, which is to be run; None: it listens nowhere."""
     if not bound:
         return None
     rest_process.make_token(configuration.rest, log)

@@ -81,6 +81,12 @@ def wait_for_table(process: subprocess.Popen[str]) -> str:
     raise AssertionError(f"it ended without a table:\n{text}")
 
 
+def wait_for_page(process: subprocess.Popen[str]) -> None:
+    """Read until the demo has said where its web page is, or that it is not built."""
+    assert process.stdout is not None
+    assert any("/#once=" in line or "`make page`" in line for line in process.stdout), "it ended without a word of it"
+
+
 def test_a_demo_of_a_few_seconds_finds_both_sides_equal_and_leaves_nothing(directory: Path) -> None:
     with demo(directory, "--seconds", "12") as process:
         text, _ = process.communicate(timeout=ENDS_S)
@@ -103,6 +109,7 @@ def test_a_demo_of_a_few_seconds_finds_both_sides_equal_and_leaves_nothing(direc
 def test_ctrl_c_in_the_middle_drains_and_leaves_nothing(directory: Path) -> None:
     with demo(directory) as process:
         wait_for_table(process)
+        wait_for_page(process)
         assert processes_in(directory)
         process.send_signal(signal.SIGINT)
         text, _ = process.communicate(timeout=ENDS_S)
