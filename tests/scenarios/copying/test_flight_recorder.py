@@ -6,6 +6,7 @@ import asyncio
 import random
 from typing import Any
 
+from mm2py.errors import FirstErrorGroup
 from mm2py.flight.pending import FlightPending
 from mm2py.kafka.errors import RequestTimedOut
 from mm2py.kafka.port import BrokerId
@@ -29,11 +30,15 @@ class Away:
 
     async def send(self, broker: BrokerId, request: Any, *, channel: str = "control") -> Any:
         if self.is_away:
-            try:
-                await asyncio.sleep(3)
-            finally:  # a request that fails just when it is cancelled, as at the gate of a worker that was evicted
-                raise RequestTimedOut("B", type(request).__name__, 3.0)
+            async with FirstErrorGroup() as tasks:
+                tasks.create_task(self._fail(request))
         return await self.cluster.send(broker, request, channel=channel)
+
+    async def _fail(self, request: Any) -> None:
+        try:
+            await asyncio.sleep(3)
+        finally:  # also just when it is cancelled, as at the gate of a worker that was evicted
+            raise RequestTimedOut("B", type(request).__name__, 3.0)
 
 
 async def test_it_says_that_it_cannot_write_and_writes_when_the_target_is_back() -> None:

@@ -17,9 +17,11 @@ from mm2py.status.inquiry import Inquiry
 from mm2py.worker.facts import Health, WorkerFacts
 from mm2py_rest.app import make_app
 from mm2py_rest.clusters.live import LiveReport
+from mm2py_rest.clusters.questions import FlowQuestions
 from mm2py_rest.services import Services
 from mm2py_rest.settings.changes import FlowChanges
 from mm2py_rest.settings.offset_changes import OffsetChanges
+from mm2py_rest.v1 import V1
 from mm2py_rest.worker_link import WorkerSilent
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.open_rest import open_to_all, report_at_once
@@ -117,13 +119,26 @@ class Rest(httpx2.AsyncClient):
             )
             for settings in configuration.flows
         }
+        questions = {
+            settings.flow: FlowQuestions(settings, lambda: connect("A"), lambda: connect("B"), world.clock)
+            for settings in configuration.flows
+        }
         self.failures: list[str] = []
         self.live = LiveReport(inquiry.look, world.clock, self.failures.append, make=report_at_once)
 
         async def cluster_id() -> str | None:
             return "id-B"
 
-        services = Services(configuration, link, self.live, changes, world.clock, cluster_id, offset_changes=offsets)  # type: ignore[arg-type]
+        services = Services(
+            configuration,
+            link,  # type: ignore[arg-type]
+            self.live,
+            changes,
+            world.clock,
+            cluster_id,
+            V1(file, questions),
+            offset_changes=offsets,
+        )
         super().__init__(
             transport=httpx2.ASGITransport(open_to_all(make_app(services))), base_url="http://127.0.0.1:8083"
         )
