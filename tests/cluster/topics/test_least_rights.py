@@ -168,7 +168,7 @@ async def test_groups_an_operator_who_may_only_look_and_an_application(pair: Gua
         assert scene.command("gaps", user=operator)
         assert scene.command("history", user=operator)
         assert "nothing is wrong" in scene.command("status", user=operator)
-        assert "It is replicated" in scene.command("why", scene.flow, *place[1:3], "--at", "0s", user=operator)
+        assert "It was replicated" in scene.command("why", scene.flow, *place[1:3], "--at", "0s", user=operator)
         scene.assert_least_of(operator, "looking")
 
         application = scene.user_for("application")
