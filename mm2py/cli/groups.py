@@ -28,6 +28,7 @@ from mm2py.status.exit_codes import exit_of_groups
 from mm2py.status.left_out import why_left_out
 from mm2py.status.printout import ROWS_MOST
 from mm2py.status.target_alone import GroupsQuestion, GroupsTold
+from mm2py.status.why_group import TOPICS_NAMED_MOST
 from mm2py.text_table import text_table
 
 
@@ -115,7 +116,7 @@ def text_of(reports: Sequence[ConsumerGroupReport], *, partitions: bool = False,
                 one.state_on_target or "-",
                 _number(one.lag),
                 _at_most(one.reads_again_at_most),
-                one.why or "; ".join(filter(None, ("yes", one.note))),
+                one.why or "; ".join(filter(None, (_ready(one), one.note))),
             )
             for one in reports
         ],
@@ -181,7 +182,16 @@ def text_of_target(told: GroupsTold, *, everything: bool = False) -> str:
 
 def _in_short(reports: Sequence[ConsumerGroupReport]) -> str:
     ready = sum(one.ready for one in reports)
-    return f"{len(reports)} group{'' if len(reports) == 1 else 's'}, {ready} ready to go on on the target"
+    partly = sum(one.ready and bool(one.left_out) for one in reports)
+    more = f", {partly} of them in part" if partly else ""
+    return f"{len(reports)} group{'' if len(reports) == 1 else 's'}, {ready} ready to go on on the target{more}"
+
+
+def _ready(group: ConsumerGroupReport) -> str:
+    if not group.left_out:
+        return "yes"
+    more = f" and {len(group.left_out) - TOPICS_NAMED_MOST} more" if len(group.left_out) > TOPICS_NAMED_MOST else ""
+    return f"in part (not copied: {', '.join(group.left_out[:TOPICS_NAMED_MOST])}{more})"
 
 
 def _number(number: int | None) -> str:

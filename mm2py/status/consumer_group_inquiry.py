@@ -15,6 +15,7 @@ from mm2py.copying.reading.offset_tables import CheckpointTable
 from mm2py.flow import TopicName
 from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
 from mm2py.kafka.consumer_groups import Commit, Commits, ListedGroup, committed_offsets, list_groups, refused_groups
+from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.list_offsets import EARLIEST, LATEST, find_offsets
 from mm2py.kafka.port import Brokers, TopicPartition
@@ -26,7 +27,7 @@ from mm2py.records.java_struct import MalformedRecord
 from mm2py.status.consumer_groups import ConsumerGroupFacts, ConsumerGroupsFacts
 from mm2py.status.ledger_topics import missing, recreated, side_of, unknown_side
 from mm2py.status.offset_inquiry import are_syncs_on_source, offsets_of
-from mm2py.topics.filters import PatternTooSlow
+from mm2py.topics.filters import PatternTooSlow, WhyNot, is_cycle
 
 
 class DatedCheckpointTable(CheckpointTable):
@@ -95,9 +96,9 @@ class ConsumerGroupInquiry:
         settings, source, target = self._settings, self._source, self._target
         found = await list_groups(source)
         listed = {name: one for name, one in found.items() if _is_mirrored(one, self._checkpoint_settings)}
-        committed = {
-            name: _of_flow(commits, settings) for name, commits in (await _commits(source, listed)).items() if commits
-        }
+        found_commits = await _commits(source, listed)
+        committed = {name: _of_flow(commits, settings) for name, commits in found_commits.items() if commits}
+        left_out = {name: _left_out(found_commits[name], settings) for name, commits in committed.items() if commits}
         on_target, committed_there, refused = await self._ask_target(committed)
         keys = sorted({key for commits in committed.values() for key in commits})
         remote = {
@@ -105,7 +106,9 @@ class ConsumerGroupInquiry:
         }
         await self._offsets.follow(keys)  # after the commits, so that it reaches them
         await self._checkpoints.follow()
-        of_source, of_target = await _topics(source, keys), await _topics(target, remote.values())  # after the ledgers
+        others = [(topic, 0) for topics in left_out.values() for topic in topics]
+        of_source = await _topics(source, [*keys, *others])  # after the ledgers
+        of_target = await _topics(target, remote.values())
         stale = self._stale(remote, of_source, of_target)
         return ConsumerGroupsFacts(
             [
@@ -116,6 +119,7 @@ class ConsumerGroupInquiry:
                     commits,
                     committed_there.get(name, {}),
                     str(refused.get(name, "")),
+                    tuple(topic for topic in left_out[name] if _exists(topic, of_source)),
                 )
                 for name, commits in committed.items()
                 if commits
@@ -242,10 +246,37 @@ def _of_flow(commits: Commits, settings: FlowSettings) -> Commits:
 
 
 def _is_copied(topic: str, settings: FlowSettings) -> bool:
+    if is_cycle(TopicName(topic), settings.policy, settings.flow.target):
+        return False
     try:
         return settings.topic_filter.should_replicate(topic)
     except PatternTooSlow:
         return False
+
+
+def _left_out(commits: Commits, settings: FlowSettings) -> list[str]:
+    """Return the topics of these commits that the flow does not copy, in their order.
+
+    Topics that no application reads, such as internal ones and heartbeats, are not among them.
+    """
+    topics = sorted({topic for topic, _ in commits})
+    return [
+        topic
+        for topic in topics
+        if not settings.policy.is_heartbeats_topic(TopicName(topic)) and _is_out(topic, settings)
+    ]
+
+
+def _is_out(topic: str, settings: FlowSettings) -> bool:
+    try:
+        return settings.decision(topic).why_not in {WhyNot.CYCLE, WhyNot.NOT_INCLUDED, WhyNot.EXCLUDED}
+    except PatternTooSlow:
+        return True
+
+
+def _exists(topic: str, of_source: ClusterMetadata | None) -> bool:
+    found = None if of_source is None else of_source.topics.get(topic)
+    return found is not None and found.error_code != UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def _commits(brokers: Brokers, groups: dict[str, ListedGroup]) -> dict[str, Commits]:

@@ -50,6 +50,8 @@ class ConsumerGroupFacts:
     committed_on_target: Commits
     refused: str
     """Why mm2py may not commit for it on the target, or not read its commits there; empty if it may."""
+    left_out: tuple[str, ...] = ()
+    """Other topics of the source in which it has committed, and which the flow does not copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,7 @@ class ConsumerGroupReport:
     reads_again_at_most: int | None
     """The sum over its partitions; None if one is not known."""
     ready: bool
-    """It can continue on the target."""
+    """It can continue on the target, in all topics that the flow copies."""
     why: str
     """Why it is not ready; empty if it is."""
     partitions: tuple[PartitionReport, ...]
@@ -139,6 +141,9 @@ class ConsumerGroupReport:
     """The first of its partitions' notes; else ``refused``, if the group waits for nothing; empty if there is none."""
     refused: str
     """Why mm2py may not commit for it on the target, or not read its commits there; empty if it may."""
+    left_out: tuple[str, ...] = ()
+    """Other topics of the source in which it has committed, and which the flow does not copy. If the source does not
+    answer, they are not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +174,8 @@ class ConsumerGroupsReport:
     """The most records that one group would read again; None: not known for any group."""
     reads_most_again: str
     """The group that would read the most records again; empty if not known for any group."""
+    partly: int = 0
+    """How many of those that are ready have also committed in topics that the flow does not copy."""
 
 
 def report_of(facts: ConsumerGroupsFacts) -> list[ConsumerGroupReport]:
@@ -181,14 +188,16 @@ def in_short(reports: Sequence[ConsumerGroupReport], *, is_synced: bool) -> Cons
     """Return the summary of its groups that the status of a flow shows."""
     waiting = [one for one in reports if not one.ready]
     known = [(one.reads_again_at_most, one.group) for one in reports if one.reads_again_at_most is not None]
-    worst = max(known, default=(None, ""), key=lambda each: each[0] or 0)
+    again, reads_most_again = max(known, default=(None, ""), key=lambda each: each[0] or 0)
     return ConsumerGroupsReport(
         len(reports),
         len(reports) - len(waiting),
         sum(one.is_exact for one in reports),
         is_synced,
         tuple(NotReady(one.group, one.why) for one in waiting[:NOT_READY_MOST]),
-        *worst,
+        again,
+        reads_most_again,
+        sum(one.ready and bool(one.left_out) for one in reports),
     )
 
 
@@ -218,6 +227,7 @@ def _group_report(group: ConsumerGroupFacts, facts: ConsumerGroupsFacts) -> Cons
         all(one.is_exact for one in partitions),
         note,
         group.refused,
+        group.left_out,
     )
 
 

@@ -6,7 +6,7 @@ the reason for which a topic of it is not copied. MirrorMaker 2 answers none of 
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -68,13 +68,14 @@ def explain_group(
         return unknown(asked, unread, f"it can continue on {flow.target}")
     if found is None:
         return answer(asked, Replicated.NO, not_copied(Reason.MISSING, *_why_unknown(facts, on_source)))
+    besides = [_also_elsewhere(facts, found.left_out)] if found.left_out else []
     idle, remedy = _why_no_emitter(facts, report)
     if not found.ready:
         why, do = _why_not_ready(facts, report, found)
         what = f"It cannot continue on {flow.target}: {why}."
         if idle and not do:
             what, do = f"{what} {idle}", remedy
-        return answer(asked, Replicated.NO, not_copied(Reason.RETRYING, what, do))
+        return answer(asked, Replicated.NO, not_copied(Reason.RETRYING, what, do), others=besides)
     again = found.reads_again_at_most
     where = "at the exact record" if again == 0 else "at its checkpoint"
     if again:
@@ -87,6 +88,10 @@ def explain_group(
         told.append(f"But {stands[0]} is not copied: {stands[1].why} {stands[1].remedy}")
     if idle:
         told.append(f"But it does not follow any more: {idle} {remedy}")
+    if besides:
+        (cause,) = besides
+        text = " ".join(filter(None, [told[0], cause.why, cause.remedy, *told[1:]]))
+        return Explanation(asked, Replicated.PARTLY, text, str(cause.reason), cause.why, cause.remedy, None, ())
     return Explanation(asked, Replicated.YES, " ".join(filter(None, told)), "", why, "", None, ())
 
 
@@ -125,11 +130,26 @@ def _why_unknown(facts: FlowFacts, on_source: GroupOnSource | None) -> tuple[str
     if not on_source.topics:
         return f"It has committed nothing on {source} that mm2py may see.", f"Let it commit on {source}."
     topics = sorted(on_source.topics)
+    return f"It has commits only in {_topics_left_out(facts, topics)}", _see(flow, topics[0])
+
+
+def _also_elsewhere(facts: FlowFacts, topics: Sequence[str]) -> NotCopied:
+    """Return why a group can continue only in part."""
+    reason = left_out_of(facts, topics[0])[0] if topics[0] in facts.left_out else Reason.NOT_INCLUDED
+    why = f"It also has commits in {_topics_left_out(facts, topics)}"
+    return not_copied(reason, why, _see(facts.settings.flow, topics[0]))
+
+
+def _topics_left_out(facts: FlowFacts, topics: Sequence[str]) -> str:
+    """Return the topics that the flow does not copy, with the rule that leaves out the first."""
     more = f" and {len(topics) - TOPICS_NAMED_MOST} more" if len(topics) > TOPICS_NAMED_MOST else ""
     shown = ", ".join(map(shown_name, topics[:TOPICS_NAMED_MOST])) + more
     rule = f" {topics[0]}: {left_out_of(facts, topics[0])[1]}" if topics[0] in facts.left_out else ""
-    why = f"It has commits only in topics that {flow} does not copy: {shown}.{rule}"
-    return why, f"See mm2py why FILE '{flow}' --topic {topics[0]}"
+    return f"topics that {facts.settings.flow} does not copy: {shown}.{rule}"
+
+
+def _see(flow: Flow, topic: str) -> str:
+    return f"See mm2py why FILE '{flow}' --topic {topic}"
 
 
 def _why_not_ready(facts: FlowFacts, report: FlowReport, found: ConsumerGroupReport) -> tuple[str, str]:

@@ -179,6 +179,7 @@ export interface GroupBody {
   is_exact: boolean;
   note: string;
   refused: string;
+  left_out: string[];
 }
 
 export interface GroupsPage {

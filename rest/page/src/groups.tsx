@@ -56,9 +56,17 @@ export function GroupsView({ address, flows }: { address: Address; flows: Polled
   );
 }
 
-const Ready = ({ group }: { group: GroupBody }) => (
-  <Badge tone={group.ready ? "good" : "bad"}>{group.ready ? "ready" : "not ready"}</Badge>
-);
+const leftOut = (group: GroupBody) =>
+  group.left_out.length ? `It has commits also in topics that are not copied: ${group.left_out.join(", ")}` : "";
+
+const Ready = ({ group }: { group: GroupBody }) =>
+  group.ready && group.left_out.length ? (
+    <Badge tone="warn">ready in part</Badge>
+  ) : (
+    <Badge tone={group.ready ? "good" : "bad"}>{group.ready ? "ready" : "not ready"}</Badge>
+  );
+
+const because = (group: GroupBody) => group.why || leftOut(group) || group.note;
 
 const again = (value: number | null) => (value === null ? "not known" : value ? `up to ${count(value)}` : "none");
 
@@ -85,7 +93,7 @@ function GroupList({ address, flow, groups }: { address: Address; flow: string; 
       name: "why",
       title: "Because",
       isWide: true,
-      cell: (one) => <span title={one.why || one.note}>{one.why || one.note}</span>,
+      cell: (one) => <span title={because(one)}>{because(one)}</span>,
     },
     {
       name: "again",
@@ -146,6 +154,7 @@ function OneGroup({ address, group }: { address: Address; group: GroupBody }) {
       <p>
         <Ready group={group} /> {group.why}
       </p>
+      {group.left_out.length > 0 && <p class="note warn">{leftOut(group)}</p>}
       {group.refused && <p class="note bad">{group.refused}</p>}
       {group.note && <p class="note warn">{group.note}</p>}
       <Rows

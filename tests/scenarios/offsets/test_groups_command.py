@@ -39,6 +39,26 @@ async def test_before_anything_is_copied_no_group_is_ready() -> None:
     assert (await reports(world))["pay"].why == "orders-0: nothing of it is known to be copied"
 
 
+async def test_topics_that_a_group_also_reads_and_the_flow_leaves_out_are_named() -> None:
+    """They were dropped without a word, and the group "could continue". Those that are gone concern nobody any more."""
+    world = synced_world(**{"topics": "orders,B.*", "topics.exclude": "drafts"})
+    for topic in ("payments", "drafts", "B.orders", "mm2-status.X.internal"):
+        world.source.create_topic(topic, 1)
+    wanted = ("orders", "payments", "drafts", "B.orders", "mm2-status.X.internal", "gone", "heartbeats")
+    world.source.groups.commit("pay", {(topic, 0): (10, "") for topic in wanted})
+    world.source.groups.commit("plain", {("orders", 0): (10, "")})
+    world.source.groups.commit("elsewhere", {("payments", 0): (10, "")})
+    async with world.worker():
+        await world.copied({"orders": "A.orders"})
+        await asyncio.sleep(15)
+        found = await reports(world)
+    assert {name: (one.ready, one.left_out) for name, one in found.items()} == {
+        "pay": (True, ("B.orders", "drafts", "payments")),
+        "plain": (True, ()),
+    }
+    assert [(one.topic, one.partition) for one in found["pay"].partitions] == [("orders", 0)]
+
+
 async def test_the_ledger_makes_a_group_exact_that_offset_syncs_would_let_read_records_again() -> None:
     world = synced_world(**{"emit.offset-syncs.enabled": "false"})
     world.source.groups.commit("pay", {("orders", 0): (50, "")})

@@ -245,4 +245,20 @@ def test_the_short_form_counts_the_groups_and_names_the_one_that_reads_the_most_
     assert in_short([], is_synced=True).reads_again_at_most is None
 
 
+def test_a_group_that_also_reads_what_is_not_copied_is_ready_in_part() -> None:
+    base = facts()
+    pay = replace(base.groups[0], left_out=("drafts", "payments"))
+    busy = replace(pay, group="busy", target=ListedGroup("busy", "consumer", "Stable"))
+    reports = report_of(replace(base, groups=[pay, busy]))
+    assert [(one.group, one.ready, one.left_out) for one in reports] == [
+        ("busy", False, ("drafts", "payments")),
+        ("pay", True, ("drafts", "payments")),
+    ]
+    assert in_short(reports, is_synced=True).partly == 1, "of those that are ready"
+    text = text_of(reports)
+    assert text.startswith("2 groups, 1 ready to go on on the target, 1 of them in part\n")
+    assert "in part (not copied: drafts, payments)" in text and "yes" not in text
+    assert in_short(report_of(base), is_synced=True).partly == 0
+
+
 ESCAPED = ListedGroup("\x1b[31mred", "consumer", "Empty")

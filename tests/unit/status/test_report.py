@@ -932,7 +932,7 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
         " partitions_behind paused refused settings tasks tasks_max topics unowned unread verdict",
         "verdict": "behind_s left_out oldest readiness safe_at_ms text",
         "bottleneck": "bytes_per_s cause percent remedy text worker",
-        "consumer_groups": "count exact is_synced not_ready reads_again_at_most reads_most_again ready",
+        "consumer_groups": "count exact is_synced not_ready partly reads_again_at_most reads_most_again ready",
         "not_ready": "group why",
         "held": "at_ms by connector state text",
         "backfill": "begun_at_ms by flow id is_dead is_holding last_seen_ms_ago offsets offsets_copied partitions"

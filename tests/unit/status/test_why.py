@@ -132,6 +132,22 @@ def test_a_group_is_ready_or_says_what_forbids_it() -> None:
     assert [exit_of_explanation(one) for one in (ready, slow, out)] == [EXIT_DONE, *[EXIT_WAITS] * 2]
 
 
+def test_a_group_that_also_reads_what_is_not_copied_continues_in_part() -> None:
+    """billing read payments as well, which no pattern selects: "It can continue on B", exit code 0."""
+    found = about_group("billing", replace(group_report("billing"), left_out=("audit", "tmp")))
+    assert (found.replicated, exit_of_explanation(found)) == (Replicated.PARTLY, EXIT_WAITS)
+    assert (found.reason, found.remedy) == ("not-included", "See mm2py why FILE 'A->B' --topic audit")
+    assert found.text.startswith(
+        "It can continue on B at the exact record. It also has commits in topics that A->B does not copy: audit,"
+        " tmp. audit: No pattern of topics"
+    ), found.text
+    busy = about_group("billing", replace(group_report("billing", ready=False), left_out=("audit",)))
+    assert (busy.replicated, [str(one.reason) for one in busy.others]) == (Replicated.NO, ["not-included"])
+    back = about_group("billing", replace(group_report("billing"), left_out=("B.orders",)))
+    assert (back.replicated, back.reason) == (Replicated.PARTLY, "cycle")
+    assert "B.orders: Its name says that its records have been on the target." in back.text
+
+
 CONSUMERS = ListedGroup("billing", "consumer", "Empty")
 
 
