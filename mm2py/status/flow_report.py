@@ -10,6 +10,7 @@ member runs by them.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ from enum import StrEnum
 from typing import Final
 
 from mm2py.config.flow_properties import ENABLED, is_enabled
-from mm2py.flow import Flow, Kind
+from mm2py.flow import Flow, Kind, TopicName
 from mm2py.group.membership import GroupState
 from mm2py.records.author import Author, with_reason
 from mm2py.records.connector_config import DecidedBy, FlowConfig, told_writer
@@ -61,8 +62,8 @@ from mm2py.status.partition_lags import (
     worst_first,
 )
 from mm2py.status.pause_report import PauseReport, pause_reports
-from mm2py.status.verdict import FlowVerdict, VerdictFacts, safety_of, verdict_of
-from mm2py.topics.filters import WhyNot
+from mm2py.status.verdict import FlowVerdict, VerdictFacts, no_match, safety_of, verdict_of
+from mm2py.topics.filters import PatternTooSlow, WhyNot
 from mm2py.topics.names import remote_name_problem
 
 APPLYING_MS: Final = 60_000
@@ -816,6 +817,8 @@ def flow_report(
     unread = tuple(filter(None, (*parts, *hidden, facts.consumer_groups_unread)))
     lag = sum(known) if known or not unread else None
 
+    names = {topic.topic for topic in topics}
+    listed = {} if state is None or not copied else state.topics.get(flow, {})
     verdict = verdict_of(
         VerdictFacts(
             flow,
@@ -827,11 +830,13 @@ def flow_report(
             safety_of(flow, state if copied else None),
             lag if lag is None or not is_to_run else sum(topic.lag or 0 for topic in topics if not _is_apart(topic)),
             is_partial,
-            [(topic.topic, topic.partitions, topic.not_copied) for topic in topics],
+            [(topic.topic, listed.get(topic.topic, 0), topic.not_copied) for topic in topics],
             sum(not (gap.is_open or gap.kind.is_unexpected) for gap in facts.gaps),
             (*filter(None, parts), *hidden, *_doubts(facts, topics, state if copied else None)),
             facts.consumer_groups,
             facts.consumer_groups_unread,
+            _nothing_shown(facts),
+            [one.entry for one in facts.unmatched if one.entry not in names],
         )
     )
 
@@ -899,6 +904,35 @@ def _pauses_of(facts: FlowFacts) -> Mapping[str, Sequence[TopicPause]]:
     for one in facts.pauses.all():
         found.setdefault(one.topic, []).append(one)
     return found
+
+
+def _nothing_shown(facts: FlowFacts) -> str:
+    """Return why the source may have topics to copy although it shows none but heartbeats; empty: see ``VerdictFacts``.
+
+    The story: the right to describe the topics was missing, or the pattern had a slip. Heartbeats of the other
+    direction were copied, and the flow was called safe. On a standby cluster, which has nothing but the copies of what
+    the pattern selects, there is nothing to copy.
+    """
+    flow, policy = facts.settings.flow, facts.settings.policy
+    if facts.selected is None or not all(policy.is_heartbeats_topic(TopicName(topic)) for topic in facts.selected):
+        return ""
+    if not facts.settings.topic_filter.included.entries:
+        return ""
+    if any(why is WhyNot.CYCLE and _is_copy_of_selected(facts, topic) for topic, why in facts.left_out.items()):
+        return ""
+    entries = [one.entry for one in facts.unmatched]
+    return no_match(flow, entries) if entries else f"{flow.source} shows no topic that is to be copied"
+
+
+def _is_copy_of_selected(facts: FlowFacts, topic: str) -> bool:
+    """Return whether a topic is a copy of a topic that ``topics`` would select."""
+    policy = facts.settings.policy
+    upstream = policy.upstream_topic(TopicName(topic))
+    if upstream is None or policy.is_heartbeats_topic(TopicName(topic)):
+        return False
+    with contextlib.suppress(PatternTooSlow):
+        return facts.settings.topic_filter.should_replicate(upstream)
+    return False
 
 
 def _is_apart(topic: TopicReport) -> bool:

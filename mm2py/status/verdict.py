@@ -147,7 +147,7 @@ class VerdictFacts:
     """In records; while a worker runs the flow, without the topics of which nothing is copied."""
     is_lag_partial: bool
     topics: Sequence[tuple[str, int, Sequence[NotCopied]]]
-    """Each topic, how many partitions it has, and why it is not copied."""
+    """Each topic, how many of its partitions the workers have listed, and why it is not copied."""
     skipped: int
     """Stretches of records that are not in the copy: gaps that a policy or an operator has passed."""
     unread: Sequence[str]
@@ -155,6 +155,11 @@ class VerdictFacts:
     consumer_groups: ConsumerGroupsReport | None
     consumer_groups_unread: str = ""
     """Why nothing is known of consumer groups."""
+    nothing_shown: str = ""
+    """Why the source may have topics to copy although it shows none; empty: it shows some, or it is known that it has
+    none."""
+    unmatched: Sequence[str] = ()
+    """Other entries of the setting ``topics``, which match no topic that the source shows."""
 
 
 def verdict_of(facts: VerdictFacts) -> FlowVerdict:
@@ -192,11 +197,13 @@ def _why_unknown(facts: VerdictFacts) -> str:
         return facts.not_running
     if facts.unread:
         return facts.unread[0]
+    if facts.nothing_shown:
+        return facts.nothing_shown
     if facts.safety.at_ms is None:
         return facts.safety.why
     if (ahead_ms := facts.safety.at_ms - facts.now_ms) > AHEAD_MS:
         return f"the clock of a worker is {ahead_ms / 1000:,.0f} s ahead of this machine's"
-    named = sum(partitions_not_copied(causes, partitions) for _, partitions, causes in facts.topics)
+    named = sum(min(listed, partitions_not_copied(causes, listed)) for _, listed, causes in facts.topics)
     if facts.safety.left_out > named:
         return f"workers do not count {facts.safety.left_out} partitions, and have told the reason of {named} only"
     return ""
@@ -207,7 +214,7 @@ def _readiness(facts: VerdictFacts, behind_s: float | None, why_unknown: str, *,
         return Readiness.NOT_COPIED
     if not is_complete:
         return Readiness.INCOMPLETE
-    if not facts.topics and not facts.unread and facts.is_running_known:
+    if not (facts.topics or facts.nothing_shown or facts.unread) and facts.is_running_known:
         return Readiness.SAFE  # there is nothing to copy
     if _is_source_silent(facts) and behind_s is not None:
         return Readiness.BEHIND
@@ -242,6 +249,7 @@ def _sentence(
         first.rstrip("."),
         _behind(facts, behind_s, left_out),
         _named_left_out(facts, left_out),
+        "" if facts.nothing_shown else _unmatched(facts),
         skipped,
         _groups(facts),
     ]
@@ -272,6 +280,17 @@ def _named_left_out(facts: VerdictFacts, left_out: Sequence[LeftOutTopic]) -> st
     return f"not copied: {', '.join(named)}{more}"
 
 
+def _unmatched(facts: VerdictFacts) -> str:
+    """Return which entries of ``topics`` match nothing. A flow whose list has more than it needs is no less safe."""
+    return no_match(facts.flow, facts.unmatched) if facts.unmatched else ""
+
+
+def no_match(flow: Flow, entries: Sequence[str]) -> str:
+    """Return that these entries of ``topics`` match no topic of the source that may be seen."""
+    more = f" and {len(entries) - NAMED_MOST} more" if len(entries) > NAMED_MOST else ""
+    return f"no topic that {flow.source} shows matches {', '.join(entries[:NAMED_MOST])}{more}"
+
+
 def _groups(facts: VerdictFacts) -> str:
     groups = facts.consumer_groups
     if facts.consumer_groups_unread:
@@ -279,8 +298,17 @@ def _groups(facts: VerdictFacts) -> str:
     if groups is None or not groups.count:
         return ""
     missing = groups.count - groups.ready
-    if not missing:
-        return f"{groups.count} group{'' if groups.count == 1 else 's'} ready"
+    plural = "" if groups.count == 1 else "s"
     named = [f"{one.group} ({one.why})" for one in groups.not_ready[:NAMED_MOST]]
     more = f" and {missing - len(named)} more" if missing > len(named) else ""
-    return f"{missing} of {groups.count} group{'' if groups.count == 1 else 's'} not ready: {', '.join(named)}{more}"
+    told = [
+        f"{missing} of {groups.count} group{plural} not ready: {', '.join(named)}{more}"
+        if missing
+        else f"{groups.count} group{plural} ready"
+    ]
+    if groups.partly:
+        told.append(f"{groups.partly} of the ready ones have commits also in what {facts.flow} does not copy")
+    if not groups.is_synced:
+        where = f"mm2py groups FILE '{facts.flow}' says where each goes on"
+        told.append(f"mm2py commits nothing for groups on {facts.flow.target}: {where}")
+    return "; ".join(told)

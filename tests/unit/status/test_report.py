@@ -43,6 +43,7 @@ from mm2py.records.link_use import LinkUse
 from mm2py.records.operator_request import Target, TargetState
 from mm2py.records.partition_ranges import ranges
 from mm2py.records.pause_record import Pauses, TopicPause
+from mm2py.records.safe_point import SafePoint
 from mm2py.records.source_offset import StoredPosition
 from mm2py.records.standstill import Cause, Standstill
 from mm2py.status.backfill_report import all_backfill_reports
@@ -55,7 +56,9 @@ from mm2py.status.flow_report import FlowReport, Guarantee, Level, TopicReport, 
 from mm2py.status.lag_movement import Expiry, LagTrendWord
 from mm2py.status.printout import ROWS_MOST, text_of
 from mm2py.status.report import MemberState, ProblemKind, Report, report_of, seems_stopped
+from mm2py.status.verdict import Readiness
 from mm2py.topics.filters import WhyNot
+from mm2py.topics.unmatched import Unmatched
 from tests.scenarios.world import flow_settings
 
 A, B = ClusterAlias("A"), ClusterAlias("B")
@@ -806,6 +809,53 @@ def test_long_lists_are_cut_for_people_and_never_for_programs() -> None:
     assert whole.count("\ntopic-") == ROWS_MOST + 5 and "(--all)" not in whole
     assert len(object_of(report, exit_code=0)["flows"][0]["topics"]) == ROWS_MOST + 5
     assert "(--all)" not in text_of(many_topics(ROWS_MOST))
+
+
+@pytest.mark.parametrize(
+    ("topics", "selected", "left_out", "unmatched", "why"),
+    [
+        ("payments.*", ["heartbeats"], {}, ["payments.*"], "no topic that A shows matches payments.*"),
+        ("payments.*", [], {}, ["payments.*"], "no topic that A shows matches payments.*"),
+        (".*", ["heartbeats"], {"B.heartbeats": WhyNot.CYCLE}, [], "A shows no topic that is to be copied"),
+        ("payments.*", [], {"B.orders": WhyNot.CYCLE}, ["payments.*"], "no topic that A shows matches payments.*"),
+        ("orders.*", ["heartbeats"], {"B.orders": WhyNot.CYCLE}, ["orders.*"], ""),
+        (".*", [], {"B.orders": WhyNot.CYCLE}, [], ""),
+        ("", ["heartbeats"], {"orders": WhyNot.NOT_INCLUDED}, [], ""),
+        ("a.*,b.*", ["heartbeats", "a1"], {}, ["b.*"], ""),
+    ],
+)
+def test_a_flow_of_which_the_source_shows_nothing_but_heartbeats_is_not_called_safe(
+    topics: str, selected: list[str], left_out: Mapping[str, WhyNot], unmatched: list[str], why: str
+) -> None:
+    """DESCRIBE was missing, or a pattern misspelt. A standby cluster, with copies only, has nothing to copy."""
+    log = two_members({share(topic, 0): W1 for topic in selected}, dict.fromkeys(selected, 1))
+    log.take(Beat(W1, safe={A_TO_B: SafePoint(log.at_ms, "heartbeats-0", 0, log.view.next_offset)}))
+    facts = FlowFacts(
+        flow_settings((("topics", topics),)),
+        selected=dict.fromkeys(selected, 1),
+        positions={(topic, 0): StoredPosition(5) for topic in selected},
+        ends={(topic, 0): 5 for topic in selected},
+        left_out=left_out,
+        unmatched=tuple(Unmatched(one, is_name=False) for one in unmatched),
+    )
+    (flow,) = reported(facts, group=log.facts(), at_ms=log.at_ms).flows
+    assert flow.verdict.readiness is (Readiness.UNKNOWN if why else Readiness.SAFE), flow.verdict
+    said = f"not known whether it is safe to fail over: {why}" if why else "safe to fail over"
+    assert flow.verdict.text.startswith(f"A->B: {said}")
+    assert ("; no topic that A shows matches b.*" in flow.verdict.text) == ("b.*" in unmatched)
+
+
+def test_a_topic_that_no_worker_lists_explains_no_partition_that_workers_do_not_count() -> None:
+    log = two_members({share("orders", 0): W1}, {"orders": 1})
+    log.take(Beat(W1, safe={A_TO_B: SafePoint(log.at_ms, "orders-0", 1, log.view.next_offset)}))
+    facts = of_flow(
+        selected={"orders": 1, "copies": 12},
+        positions={("orders", 0): StoredPosition(5)},
+        ends={("orders", 0): 5},
+        standstills=[Standstill(W1, "copies", (Cause("ring", "Flow B->A has made it.", "", 9),))],
+    )
+    (flow,) = reported(facts, group=log.facts(), at_ms=log.at_ms).flows
+    assert "workers do not count 1 partitions, and have told the reason of 0 only" in flow.verdict.text
 
 
 def test_consumer_groups_of_a_flow_are_told_in_a_line_and_those_that_are_not_ready_in_one_each() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -262,6 +263,55 @@ def test_whatever_is_not_chosen_to_be_left_out_makes_a_flow_unsafe(reason: Reaso
     cause = not_copied(reason, "why")
     verdict = verdict_of(facts(topics=topics(cause)))
     assert (verdict.readiness is Readiness.SAFE) is cause.is_left_out
+
+
+def test_a_group_is_not_called_ready_without_a_word_if_nothing_is_committed_on_the_target() -> None:
+    """``sync.group.offsets.enabled`` is off by default: consumers that start on B begin at auto.offset.reset there."""
+    where = "mm2py commits nothing for groups on B: mm2py groups FILE 'A->B' says where each goes on"
+    bare = replace(GROUPS, ready=31, is_synced=False, not_ready=())
+    assert verdict_of(facts(consumer_groups=bare)).text.endswith(f"; 31 groups ready; {where}")
+    some = verdict_of(facts(consumer_groups=replace(GROUPS, is_synced=False))).text
+    assert some.endswith(f"2 of 31 groups not ready: billing (active on B), audit (no commit); {where}")
+    assert "commits nothing" not in verdict_of(facts(consumer_groups=GROUPS)).text
+    assert "commits nothing" not in verdict_of(facts(consumer_groups=replace(bare, count=0, ready=0))).text
+
+
+def test_groups_that_also_read_what_is_not_copied_are_counted() -> None:
+    partly = replace(GROUPS, count=3, ready=3, not_ready=(), partly=2)
+    assert verdict_of(facts(consumer_groups=partly)).text.endswith(
+        "; 3 groups ready; 2 of the ready ones have commits also in what A->B does not copy"
+    )
+
+
+def test_a_flow_of_which_the_source_shows_no_topic_is_not_called_safe() -> None:
+    """Heartbeats of the other direction were copied, and the names of all other topics were hidden or misspelt."""
+    nothing = "no topic that A shows matches payments.*"
+    verdict = verdict_of(facts(topics=[("heartbeats", 1, ())], lag=0, nothing_shown=nothing))
+    assert (verdict.readiness, verdict.text) == (
+        Readiness.UNKNOWN,
+        f"A->B: not known whether it is safe to fail over: {nothing}; 0.4 s and 0 records behind",
+    )
+    assert verdict_of(facts(topics=[], nothing_shown=nothing)).readiness is Readiness.UNKNOWN
+
+
+def test_a_pattern_that_matches_nothing_beside_others_is_only_named() -> None:
+    verdict = verdict_of(facts(unmatched=("payments.*", "b.*", "c", "d")))
+    assert (verdict.readiness, verdict.text) == (
+        Readiness.SAFE,
+        "A->B: safe to fail over; 0.4 s and 1,200 records behind; no topic that A shows matches payments.*, b.*, c and"
+        " 1 more",
+    )
+
+
+def test_partitions_that_no_worker_has_explain_none_that_workers_do_not_count() -> None:
+    """A topic with 12 partitions was gone: up to 12 partitions that a worker did not count went without a word."""
+    safety = FlowSafety(SAFE_MS, "orders-1", "", left_out=3)
+    for cause in (GONE, not_copied(Reason.RING, "why"), replace(GONE, partitions="0-11")):
+        verdict = verdict_of(facts(safety=safety, topics=[("orders", 0, [cause]), ("others", 3, ())]))
+        assert verdict.readiness is Readiness.UNKNOWN
+        assert "workers do not count 3 partitions, and have told the reason of 0 only" in verdict.text
+    listed = verdict_of(facts(safety=safety, topics=[("orders", 3, [GONE])]))
+    assert listed.readiness is Readiness.SAFE, "its worker has not let go of it yet"
 
 
 def test_partitions_that_workers_do_not_count_have_to_be_named() -> None:
