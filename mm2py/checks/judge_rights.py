@@ -33,6 +33,8 @@ def judge_rights(answers: FlowAnswers, needs: Sequence[RightsNeed]) -> Iterable[
         elif need.row.kind == "transactional id":
             yield _transactional_id(answers, cluster, need)
         else:
+            if need.row.kind == "group" and need.on_source:
+                yield from _unseen_groups(answers, need)
             yield from _resources(answers, cluster, need)
     for cluster, on_source in ((answers.source, True), (answers.target, False)):
         rows = [need for need in needs if need.on_source is on_source]
@@ -102,6 +104,22 @@ def _transactional_id(answers: FlowAnswers, cluster: ClusterAnswers, need: Right
         " writes",
         hint=f"If a worker logs producer.degraded, run: {grants(need, need.names, answers)[0]}",
     )
+
+
+def _unseen_groups(answers: FlowAnswers, need: RightsNeed) -> Iterable[CheckResult]:
+    """Return that not all groups were checked, if that shows: brokers leave out those that may not be described."""
+    flow, alias, unread = str(answers.settings.flow), answers.source.alias, answers.unread.get("source groups")
+    if unread:
+        yield unknown(need.row.code, flow, f"Not all rights on groups of {alias} were checked. {unread}")
+    elif not need.names:
+        command = grants(need, ["*"], answers)[0]
+        yield unknown(
+            need.row.code,
+            flow,
+            f"{alias} shows no group that groups selects: none exists, or DESCRIBE on it is missing. Rights on groups"
+            " were not checked",
+            hint=f"If {alias} has such groups, grant DESCRIBE on them, for example on all: {command}",
+        )
 
 
 def _resources(answers: FlowAnswers, cluster: ClusterAnswers, need: RightsNeed) -> Iterable[CheckResult]:

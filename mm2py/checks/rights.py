@@ -110,7 +110,7 @@ class RightsNeed:
     row: RightsRow
     on_source: bool
     names: tuple[str, ...]
-    """The resources, each of which is asked about; empty: the cluster."""
+    """The resources, each of which is asked about; empty: the cluster, or groups of which none is shown."""
 
     @property
     def is_prefix(self) -> bool:
@@ -153,7 +153,8 @@ def rights_needed(
             own = (names[row.on, row.name],) if row.name else ()
         if row.name == "mm2-offset-syncs.B.internal" and settings.offset_syncs is not None:
             own, on_source = (settings.offset_syncs.topic,), settings.offset_syncs.on_source
-        if row.kind != "cluster" and not own:
+        is_of_groups = row.kind == "group" and on_source  # those that the user may not describe are not shown
+        if row.kind != "cluster" and not own and not is_of_groups:
             continue
         found.append(RightsNeed(row, on_source, own))
     return found

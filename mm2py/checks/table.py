@@ -228,8 +228,8 @@ CHECKS: Final = (
         " `sync.group.offsets.enabled` is set, READ on the groups of the target.",
         "Groups that may not be read have no checkpoint, and cannot continue on the target.",
         "Run the `kafka-acls` command of the line.",
-        "brokers leave out groups that may not be described, so only groups that `groups` names by their full names are"
-        " missed",
+        "the source shows no group that `groups` selects. Brokers leave out groups that may not be described: if others"
+        " are shown, only those that `groups` names by their full names are missed",
     ),
     CheckRow(
         "MM0409",

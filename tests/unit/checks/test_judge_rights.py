@@ -300,6 +300,31 @@ def test_a_name_with_blanks_is_quoted_for_the_shell() -> None:
     assert "--allow-principal 'User:CN=mm2py, O=x' " in only(judged(answers), "MM0401", FAILED).hint
 
 
+EVERY_GROUP = {"emit.checkpoints.enabled": True, "sync.group.offsets.enabled": True}
+
+
+def test_a_user_who_is_shown_no_group_may_lack_rights_on_groups() -> None:
+    """Brokers leave out groups that the user may not describe: nothing was √ or × but offset syncs and checkpoints."""
+    settings = configuration(**EVERY_GROUP)
+    result = only(judged(guarded(settings, source_groups={}), settings), "MM0408", UNKNOWN)
+    assert result.sentence == (
+        "A shows no group that groups selects: none exists, or DESCRIBE on it is missing. Rights on groups were not"
+        " checked"
+    )
+    assert f"kafka-acls {AT.format('a')} --operation Describe --group '*'" in result.hint
+    open_to_all = guarded(settings, source_groups={}, source=cluster("A", has_authorizer=False))
+    assert UNKNOWN not in {one.state for one in judged(open_to_all, settings) if one.code == "MM0408"}
+
+
+def test_groups_that_the_source_did_not_list_are_not_checkable() -> None:
+    settings = configuration(**EVERY_GROUP)
+    unread = {"source groups": "A does not answer: listing its groups took more than 30 s."}
+    for groups in ({}, guarded().source_groups):
+        result = only(judged(guarded(settings, source_groups=groups, unread=unread), settings), "MM0408", UNKNOWN)
+        assert result.sentence == f"Not all rights on groups of A were checked. {unread['source groups']}"
+        assert not result.hint
+
+
 def test_what_a_cluster_does_not_tell_is_not_checkable() -> None:
     answers = with_topics(guarded(), target_groups={"A-mm2": GroupAnswer("A-mm2", is_denied=False)})
     settings = configuration(**{**ALL_ON, "groups": "billing"})
