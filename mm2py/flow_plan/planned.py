@@ -133,7 +133,7 @@ class PlannedFlow:
 
     @property
     def is_known(self) -> bool:
-        """Whether both clusters have answered, and nothing refuses the flow."""
+        """Whether both clusters have answered all that was asked, and nothing refuses the flow."""
         return not self.unread and not self.refused
 
     @property

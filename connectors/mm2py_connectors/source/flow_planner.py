@@ -95,6 +95,7 @@ class _Found:
 
     refused: dict[str, TopicRefused] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
     begins: list[str] = field(default_factory=list)
     configs: list[PlannedConfig] = field(default_factory=list)
     acls: list[str] = field(default_factory=list)
@@ -169,6 +170,7 @@ class FlowPlanner:
             refusals=(*known.refusals, *_refusals(self._flow, {**made.too_narrow, **found.refused})),
             left_out={why: count for why, count in sorted(left_out.items()) if count},
             notes=(*known.notes, *found.notes),
+            unread=(*known.unread, *found.unread),
             seen={**known.seen, **self._seen(metadata, target_id, wanted, made)},
         )
 
@@ -210,11 +212,20 @@ class FlowPlanner:
             for name, (remote, _) in checked.items()
             if name not in made.refused and name not in made.ready and remote not in self._target.created
         ]
-        if waiting:
-            self._found.notes.append(
-                f"{_named(waiting)}: {self._flow.target} did not say whether it can be created now, for example because"
-                " of a quota; workers try again."
-            )
+        narrow = [
+            remote
+            for name, (remote, upstream) in checked.items()
+            if name in made.ready
+            and len(made.ready[name].partitions) < len(upstream.partitions)
+            and name not in made.too_narrow
+            and remote not in self._target.widened
+        ]
+        for names, doing in ((waiting, "create the remote topics of"), (narrow, "add partitions to")):
+            if names:
+                self._found.unread.append(
+                    f"Whether {self._flow.target} would {doing} {_named(names)}: it did not say, for example because of"
+                    " a quota."
+                )
         return made
 
     async def _start(self, source_id: str | None, wanted: Mapping[str, TopicMetadata], made: RemoteTopics) -> None:
@@ -247,7 +258,7 @@ class FlowPlanner:
             refused[name] = TargetNotEmpty(self._flow, name, settings.remote_topic(name), ends)
         if undecided:
             names = sorted({name for name, _ in undecided})
-            self._found.notes.append(f"{_named(names)}: partitions of the remote topic have no leader; workers wait.")
+            self._found.unread.append(f"{_named(names)}: partitions of the remote topic have no leader; workers wait.")
         if settings.auto_offset_reset == "none":
             without = [name for name in wanted if name not in stored and name not in refused]
             refused |= {name: NoPosition(self._flow, name) for name in without}
@@ -332,9 +343,9 @@ class FlowPlanner:
                 for remote, refused in tried.refused.items()
                 for change, why in refused
             ]
-            self._found.notes += [
-                f"{remote}: its settings would not follow. {error}" for remote, error in denied.items()
-            ]
+            for remote, error in denied.items():
+                told = self._found.unread if error.retriable else self._found.notes
+                told.append(f"{remote}: its settings would not follow. {error}")
 
     async def _sync_acls(self, topics: Sequence[str]) -> None:
         settings = self._settings

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from kio.schema.errors import ErrorCode
 
 from mm2py.cli.plan import Connected, plan_of_file, saved_plan
 from mm2py.config.settings import ClusterSettings
@@ -17,6 +18,7 @@ from mm2py.flow import Flow
 from mm2py.flow_plan.plan_file import differences
 from mm2py.flow_plan.plan_text import lines_of
 from mm2py.flow_plan.planned import PlannedFlow, PlannedTopic, changes_anything, is_complete
+from mm2py.kafka import messages
 from mm2py.kafka.errors import BrokerUnreachable
 from mm2py.kafka.port import BrokerId, Brokers
 from mm2py.topics.acls import Permission
@@ -37,17 +39,27 @@ ALL_INTERNAL = {
 }
 
 
-class Line:
-    """A connection of the command to a cluster; ``is_dead``: it does not answer."""
+THROTTLED = ErrorCode.throttling_quota_exceeded
 
-    def __init__(self, cluster: Brokers, *, is_dead: bool) -> None:
+
+class Line:
+    """A connection of the command to a cluster; ``is_dead``: it does not answer; ``is_throttled``: a quota of the
+    controller is used up."""
+
+    def __init__(self, cluster: Brokers, *, is_dead: bool, is_throttled: bool) -> None:
         self._cluster = cluster
         self._is_dead = is_dead
+        self._is_throttled = is_throttled
 
     async def send(self, broker: BrokerId, request: Request, *, channel: str = "control") -> Any:
         if self._is_dead:
             raise BrokerUnreachable("b:1", "connection refused")
-        return await self._cluster.send(broker, request, channel=channel)
+        reply = await self._cluster.send(broker, request, channel=channel)
+        if self._is_throttled and isinstance(reply, messages.CreateTopicsResponse):
+            return replace(reply, topics=tuple(replace(one, error_code=THROTTLED) for one in reply.topics))
+        if self._is_throttled and isinstance(reply, messages.CreatePartitionsResponse):
+            return replace(reply, results=tuple(replace(one, error_code=THROTTLED) for one in reply.results))
+        return reply
 
     def round_trip_s(self, broker: BrokerId) -> float | None:
         return self._cluster.round_trip_s(broker)
@@ -75,12 +87,15 @@ def state_of(cluster: ClusterModel) -> Mapping[str, object]:
     }
 
 
-async def plan(world: World, extra: Mapping[str, str] | None = None, *, dead: str = "") -> list[PlannedFlow]:
+async def plan(
+    world: World, extra: Mapping[str, str] | None = None, *, dead: str = "", throttled: str = ""
+) -> list[PlannedFlow]:
     """Make the plan of a file, and see that it changes nothing when no worker does."""
 
     def connect(flow: Flow, cluster: ClusterSettings, timeout_s: float, rng: random.Random) -> Connected:
         brokers = world.target if cluster.alias == "B" else world.source
-        return cast("Connected", Line(brokers, is_dead=cluster.alias == dead))
+        alias = cluster.alias
+        return cast("Connected", Line(brokers, is_dead=alias == dead, is_throttled=alias == throttled))
 
     before = [state_of(cluster) for cluster in (world.source, world.target)]
     found = await plan_of_file(world.file(extra or {}), connect, world.clock)
@@ -251,6 +266,27 @@ async def test_a_cluster_that_does_not_answer_leaves_the_rest_of_the_plan(dead: 
     found = await plan_one(world, dead=dead)
     assert not found.is_known and len(found.unread) == 1 and "connection refused" in found.unread[0]
     assert bool(found.settings) is is_planned
+
+
+async def test_what_a_target_does_not_try_because_of_a_quota_is_not_known() -> None:
+    """The target refused the trials for now: the plan had a note, or nothing, and said that there is nothing to do."""
+    slow = {"topics.watch.interval.ms": "60000", "sync.topic.configs.interval.seconds": "600"}
+    world = a_world("orders", partitions=2, **slow)
+    async with world.worker():
+        await world.copied({"orders": "A.orders"})
+        await asyncio.sleep(10)
+        world.source.create_topic("orders-new", 4)
+        found = await plan_one(world, throttled="B")
+        assert not found.is_known and not found.creates
+        assert found.unread == (
+            "Whether B would create the remote topics of orders-new: it did not say, for example because of a quota.",
+        )
+        world.source.add_partitions("orders", 5)
+        found = await plan_one(world, throttled="B")
+        assert "Whether B would add partitions to A.orders: it did not say, for example because of a quota." in (
+            found.unread
+        )
+        assert (await plan_one(world)).is_known
 
 
 async def test_two_flows_into_one_remote_topic_are_told_by_the_plan_of_the_second() -> None:
