@@ -272,7 +272,10 @@ class FlowAsking:
 
     async def _ask_partitions(self, answers: FlowAnswers) -> FlowAnswers:
         """Ask where partitions begin and end, and from where they are copied."""
-        filled = await asked("looking at remote topics", str(answers.target.alias), lambda: self._filled(answers))
+        bounds = await asked(
+            "looking at remote topics", str(answers.target.alias), lambda: self._remote_bounds(answers)
+        )
+        filled, unlooked = self._filled(answers, {} if isinstance(bounds, Unanswered) else bounds)
         positions, unread = await self._positions(answers)
         here = {key: stored for key, stored in positions.items() if key[0] in set(answers.selected)}
         placed: dict[str, set[int]] = {}
@@ -283,26 +286,36 @@ class FlowAsking:
         )
         return replace(
             answers,
-            filled={} if isinstance(filled, Unanswered) else filled,
+            filled=filled,
+            unlooked=unlooked,
             positions_unread=unread,
             placed={topic: frozenset(numbers) for topic, numbers in placed.items()},
             partitions={} if isinstance(partitions, Unanswered) else partitions,
-            unread={**answers.unread, **_why("filled", filled), **_why("offsets", partitions)},
+            unread={**answers.unread, **_why("filled", bounds), **_why("offsets", partitions)},
         )
 
-    async def _filled(self, answers: FlowAnswers) -> dict[str, tuple[int, ...]]:
-        upstream = {self.settings.remote_topic(topic): topic for topic in answers.selected}
-        there = [name for name in upstream if name in answers.target_topics and answers.target_topics[name].is_there]
-        if not there:
-            return {}
-        topics = await _metadata_of(self.target, there)
-        bounds = await find_bounds(self.target, _leaders(topics))
-        found: dict[str, list[int]] = {}
-        for (remote, number), (first, last) in sorted(bounds.items()):
-            width = answers.source_topics[upstream[remote]].partitions
-            if last > first and number < width:
-                found.setdefault(upstream[remote], []).append(number)
-        return {topic: tuple(numbers) for topic, numbers in found.items()}
+    async def _remote_bounds(self, answers: FlowAnswers) -> dict[TopicPartition, tuple[int, int]]:
+        remotes = [self.settings.remote_topic(topic) for topic in answers.selected]
+        there = [name for name in remotes if name in answers.target_topics and answers.target_topics[name].is_there]
+        return await find_bounds(self.target, _leaders(await _metadata_of(self.target, there))) if there else {}
+
+    def _filled(
+        self, answers: FlowAnswers, bounds: Mapping[TopicPartition, tuple[int, int]]
+    ) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
+        """Return, by source topic, the partitions whose remote partitions hold records, and those that did not tell."""
+        filled: dict[str, tuple[int, ...]] = {}
+        unlooked: dict[str, tuple[int, ...]] = {}
+        for topic in answers.selected:
+            remote = answers.target_topics.get(self.settings.remote_topic(topic))
+            if remote is None or not remote.is_there:
+                continue
+            numbers = range(min(answers.source_topics[topic].partitions, remote.partitions))
+            ends = {number: bounds.get((remote.name, number)) for number in numbers}
+            full = tuple(number for number, end in ends.items() if end is not None and end[1] > end[0])
+            silent = tuple(number for number, end in ends.items() if end is None)
+            filled |= {topic: full} if full else {}
+            unlooked |= {topic: silent} if silent else {}
+        return filled, unlooked
 
     async def _positions(self, answers: FlowAnswers) -> tuple[dict[TopicPartition, StoredPosition], str]:
         topic = answers.target_topics.get(self.settings.offsets_topic)

@@ -228,6 +228,8 @@ class FlowAnswers:
     """DESCRIBE on the transactional ids of the group is missing; None: not known."""
     filled: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
     """By source topic, the partitions whose remote partitions hold records."""
+    unlooked: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    """By source topic, the partitions whose remote partitions exist, and did not tell whether they hold records."""
     positions_unread: str = ""
     """Why the positions are not known; empty: they are."""
     placed: Mapping[str, frozenset[int]] = field(default_factory=lambda: MappingProxyType({}))

@@ -346,7 +346,17 @@ def _free(answers: FlowAnswers) -> Iterable[CheckResult]:
             f"Whether {counted('remote topic', _remotes(settings, unseen))} on {alias} holds records of others is not"
             " known: DESCRIBE is missing",
         )
-    free = [topic for topic in answers.selected if topic not in {*occupied, *unseen}]
+    placed = answers.placed
+    silent = [topic for topic, numbers in answers.unlooked.items() if set(numbers) - placed.get(topic, frozenset())]
+    if silent:
+        why = answers.unread.get("filled", "some of its partitions have no leader that answers")
+        yield unknown(
+            "MM0602",
+            flow,
+            f"Whether {counted('remote topic', _remotes(settings, silent))} on {alias} holds records of others is not"
+            f" known: {why}",
+        )
+    free = [topic for topic in answers.selected if topic not in {*occupied, *unseen, *silent}]
     if free:
         yield ok(
             "MM0602",
@@ -354,8 +364,6 @@ def _free(answers: FlowAnswers) -> Iterable[CheckResult]:
             f"{counted('remote topic', _remotes(settings, free))} on {alias} {_is(free)} empty, missing, or filled by"
             " this flow",
         )
-    if answers.unread.get("filled"):
-        yield unknown("MM0602", flow, f"Not all remote topics could be looked at: {answers.unread['filled']}")
 
 
 def _is_hidden(answers: FlowAnswers, remote: str) -> bool:

@@ -353,7 +353,8 @@ CHECKS: Final = (
         "mm2py does not copy into a topic of which it does not know who filled it: records could be repeated or mixed.",
         "Do not delete the topic before you know what it holds. docs/offsets.md tells how to go on behind what is"
         " there. If nothing in it came from the source, `--allow-recopy` copies behind it.",
-        "the positions may not be read, or DESCRIBE on the remote topic is missing",
+        "the positions may not be read, DESCRIBE on the remote topic is missing, or one of its partitions has no"
+        " leader",
     ),
     CheckRow(
         "MM0603",

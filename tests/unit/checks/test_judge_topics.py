@@ -196,6 +196,19 @@ def test_without_the_positions_it_is_not_known_whose_a_filled_topic_is() -> None
     assert_one(found, "MM0602", UNKNOWN, "READ is missing.")
 
 
+def test_remote_partitions_that_were_not_looked_at_are_not_said_to_be_free() -> None:
+    """Looking failed, nothing was known to be filled, and √ stood beside a ? for the same topics."""
+    found = judged_names(flow_answers(unlooked={"orders": (0, 1)}, unread={"filled": "B is away."}))
+    assert_one(
+        found, "MM0602", UNKNOWN, "Whether remote topic A.orders on B holds records of others is not known: B is"
+    )
+    assert_one(found, "MM0602", OK, "remote topic A.orders.eu on B")
+    found = judged_names(flow_answers(unlooked={"orders": (1,)}))
+    assert_one(found, "MM0602", UNKNOWN, "is not known: some of its partitions have no leader that answers")
+    found = judged_names(flow_answers(unlooked={"orders": (1,)}, placed={"orders": frozenset({1})}))
+    assert states(found, "MM0602") == [OK], "a position is stored, so this flow has filled it"
+
+
 def test_under_the_identity_policy_nobody_is_told_to_delete_a_topic() -> None:
     settings = configuration(**{"replication.policy.class": "IdentityReplicationPolicy"})
     found = judged_names(flow_answers(settings, filled={"orders": (0,)}))
