@@ -12,7 +12,7 @@ from mm2py.checks import questions
 from mm2py.checks.asking_cluster import asked
 from mm2py.checks.checked_topics import CheckedTopic
 from mm2py.checks.facts import ClockAnswer, ClusterAnswers, FlowAnswers, PartitionAnswer, TopicAnswer, Unanswered
-from mm2py.checks.judge_topics import ASKED_CONFIGS, MIN_INSYNC_REPLICAS, RETENTION_MS
+from mm2py.checks.judge_topics import ASKED_CONFIGS, CLEANUP_POLICY, MIN_INSYNC_REPLICAS, RETENTION_MS
 from mm2py.checks.rights import rights_needed
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings, HeartbeatSettings
@@ -340,11 +340,13 @@ class FlowAsking:
         leaders = {key: leader for key, leader in _leaders(topics).items() if key in positions}
         bounds = await find_bounds(self.source, leaders)
         now_ms = self.clock.wall_ms()
-        old_ms = {}
+        old_ms, ageless = {}, set()
         for key in bounds:
             retention = answers.source_topics[key[0]].config(RETENTION_MS)
-            policy = answers.source_topics[key[0]].config("cleanup.policy")
-            if retention is not None and int(retention) > 0 and "delete" in (policy or ""):
+            policy = answers.source_topics[key[0]].config(CLEANUP_POLICY)
+            if retention is None or policy is None:
+                ageless.add(key)
+            elif int(retention) > 0 and "delete" in policy:
                 old_ms[key] = now_ms - int(int(retention) * (1 - LEFT_AT_LEAST))
         times = await list_offsets(self.source, {key: leaders[key] for key in old_ms}, old_ms, skip_silent=True)
         old = {
@@ -352,8 +354,9 @@ class FlowAsking:
             for key, answer in times.items()
             if not answer.error_code
         }
+        ageless |= old_ms.keys() - old.keys()
         return {
-            key: PartitionAnswer(first, last, positions[key].next_source, old.get(key))
+            key: PartitionAnswer(first, last, positions[key].next_source, old.get(key), key not in ageless)
             for key, (first, last) in bounds.items()
         }
 

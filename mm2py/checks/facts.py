@@ -183,10 +183,12 @@ class PartitionAnswer:
 
     first: int
     last: int
-    position: int | None
-    """The next record to copy; None: no position is stored."""
+    position: int
+    """The next record to copy."""
     old_until: int | None
     """The first record that has more than a quarter of its retention left; None: nothing expires, or not known."""
+    is_age_known: bool = True
+    """Whether the source told for how long it keeps records, and which of them are old."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +237,7 @@ class FlowAnswers:
     placed: Mapping[str, frozenset[int]] = field(default_factory=lambda: MappingProxyType({}))
     """By source topic, the partitions for which a position is stored."""
     partitions: Mapping[tuple[str, int], PartitionAnswer] = field(default_factory=lambda: MappingProxyType({}))
+    """The source partitions for which a position is stored, without those that did not answer."""
     clock: ClockAnswer | None = None
     unread: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """By question, why a cluster that answers did not answer it."""

@@ -427,16 +427,16 @@ def judge_sizes(answers: FlowAnswers) -> Iterable[CheckResult]:
     if target.away is None:
         yield _replicas(settings, len(target.brokers))
     else:
-        yield from _away(("MM0701", "MM0702", "MM0704"), answers, str(target.alias))
+        yield from _away(("MM0701", "MM0702", "MM0703", "MM0704"), answers, str(target.alias))
     if source.away is not None:
-        codes = ("MM0703", "MM0705") if target.away is not None else ("MM0701", "MM0702", "MM0703", "MM0705")
+        codes = ("MM0705",) if target.away is not None else ("MM0701", "MM0702", "MM0703", "MM0705")
         yield from _away(codes, answers, str(source.alias))
         return
     if not answers.selected:
         return
     yield _partitions(answers)
-    yield from _backlog(answers)
     if target.away is None:
+        yield from _backlog(answers)
         yield from _message_sizes(answers)
         yield from _retention(answers)
 
@@ -610,13 +610,15 @@ def _backlog(answers: FlowAnswers) -> Iterable[CheckResult]:
         return
     lost: list[str] = []
     late: list[str] = []
+    ageless: list[str] = []
     for (topic, number), found in sorted(answers.partitions.items()):
-        if found.position is None:
-            continue  # the oldest records of a topic always expire soon: which of them will be copied is not known
+        name = f"{topic}-{number}"
         if found.position < found.first:
-            lost.append(f"{topic}-{number}")
+            lost.append(name)
+        elif not found.is_age_known:
+            ageless.append(name)
         elif found.old_until is not None and found.position < min(found.old_until, found.last):
-            late.append(f"{topic}-{number}")
+            late.append(name)
     if lost:
         yield CheckResult(
             "MM0703",
@@ -636,7 +638,36 @@ def _backlog(answers: FlowAnswers) -> Iterable[CheckResult]:
             "Raise retention.ms of the topic until the flow has caught up.",
             tuple(late),
         )
-    if not lost and not late and answers.partitions:
-        yield ok("MM0703", flow, f"No record of {alias} that is still to be copied expires soon")
-    if answers.unread.get("offsets"):
-        yield unknown("MM0703", flow, f"Not all partitions could be looked at: {answers.unread['offsets']}")
+    looked_at = len(answers.partitions) - len(ageless)
+    if not lost and not late and looked_at:
+        yield ok(
+            "MM0703",
+            flow,
+            f"No record of {alias} that is still to be copied expires soon: mm2py looked at {looked_at:,}"
+            f" partition{'' if looked_at == 1 else 's'}",
+        )
+    yield from _backlog_not_known(answers, ageless)
+
+
+def _backlog_not_known(answers: FlowAnswers, ageless: Sequence[str]) -> Iterable[CheckResult]:
+    """Return the results about partitions whose backlog is not known. ``ageless``: those of unknown retention."""
+    flow, alias, unread = str(answers.settings.flow), str(answers.source.alias), answers.unread
+    placed = [(topic, number) for topic, numbers in sorted(answers.placed.items()) for number in sorted(numbers)]
+    silent = [f"{topic}-{number}" for topic, number in placed if (topic, number) not in answers.partitions]
+    if silent:
+        why = unread.get("offsets", "no leader answers")
+        yield unknown("MM0703", flow, f"The offsets of {counted('partition', silent)} of {alias} are not known: {why}")
+    if ageless:
+        why = unread.get("source configs", "no leader answers")
+        text = f"For how long {alias} keeps the next record of {counted('partition', ageless)} is not known: {why}"
+        yield unknown("MM0703", flow, text)
+    # Without a position it is not known which record is the next: the oldest of a topic always expire soon.
+    new = [
+        topic
+        for topic in answers.selected
+        if answers.source_topics[topic].is_hidden
+        or not answers.placed.get(topic, frozenset()).issuperset(range(answers.source_topics[topic].partitions))
+    ]
+    if new:
+        text = f"Of {counted('topic', new)}, not all partitions have a position yet: their backlog is not known"
+        yield unknown("MM0703", flow, text)

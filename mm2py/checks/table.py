@@ -410,7 +410,8 @@ CHECKS: Final = (
         " left before it expires.",
         "Records that expire before they are copied are missing in the copy. mm2py reports them as a gap.",
         "Raise `retention.ms` of the topic until the flow has caught up.",
-        "DESCRIBE_CONFIGS is missing",
+        "DESCRIBE_CONFIGS is missing, a partition has no leader, or no position is stored for it, as before the first"
+        " start",
     ),
     CheckRow(
         "MM0704",

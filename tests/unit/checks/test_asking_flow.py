@@ -10,10 +10,12 @@ import pytest
 from kio.static.primitive import i32Timedelta
 
 from mm2py.checks.asking_flow import FlowAsking
-from mm2py.checks.facts import FlowAnswers
+from mm2py.checks.facts import FlowAnswers, PartitionAnswer
 from mm2py.kafka.messages import DescribeTransactionsRequest, DescribeTransactionsResponse
 from mm2py.kafka.port import BrokerId
+from mm2py.records.source_offset import SourcePartition, StoredPosition, encode_key, encode_value
 from tests.fakes.broker.broker_model import ClusterModel
+from tests.fakes.broker.record_batch import Record
 from tests.fakes.check_answers import cluster, configuration
 from tests.fakes.virtual_time import VirtualClock
 
@@ -61,3 +63,25 @@ async def test_without_an_answer_about_remote_topics_none_of_their_partitions_wa
     target.hung_apis.add("ListOffsets")
     answers = await asked(source, target)
     assert (answers.filled, answers.unlooked) == ({}, {"orders": (0, 1)})
+
+
+async def test_the_backlog_has_each_partition_that_answers_and_whether_its_age_is_known() -> None:
+    source, target = clusters()
+    source.create_topic("orders", 3)
+    source.append("orders", 0, [b"1", b"2"])
+    target.create_topic("mm2-offsets.A.internal", 1)
+    places = [
+        Record(encode_value(StoredPosition(0)), key=encode_key(SourcePartition("A", "orders", number)))
+        for number in (0, 1)
+    ]
+    target.append("mm2-offsets.A.internal", 0, places)
+    source.topics["orders"].partitions[1].leader = -1
+    answers = await asked(source, target)
+    assert answers.placed == {"orders": frozenset({0, 1})}
+    assert answers.partitions == {("orders", 0): PartitionAnswer(0, 2, 0, 0)}
+    source.hung_apis.add("DescribeConfigs")
+    answers = await asked(source, target)
+    assert answers.partitions == {("orders", 0): PartitionAnswer(0, 2, 0, None, is_age_known=False)}
+    source.hung_apis.add("ListOffsets")
+    answers = await asked(source, target)
+    assert answers.partitions == {} and answers.placed == {"orders": frozenset({0, 1})}

@@ -272,8 +272,16 @@ def judged_sizes(
     return list(judge_sizes(answers))
 
 
+def backlog(*partitions: PartitionAnswer) -> dict[str, Any]:
+    """Return the answers of the first partitions of ``orders``, which has three. A position is stored for each."""
+    return {
+        "placed": {"orders": frozenset(range(len(partitions)))},
+        "partitions": {("orders", number): found for number, found in enumerate(partitions)},
+    }
+
+
 def test_sizes_that_fit() -> None:
-    found = judged_sizes(remote={}, partitions={("orders", 0): PartitionAnswer(0, 10, 10, None)})
+    found = judged_sizes(remote={}, **backlog(*[PartitionAnswer(0, 10, 10, None)] * 3))
     assert {one.code: one.state for one in found} == dict.fromkeys(
         ["MM0701", "MM0702", "MM0703", "MM0704", "MM0705"], OK
     )
@@ -322,17 +330,48 @@ def test_settings_that_may_not_be_read_are_not_checkable() -> None:
         (
             PartitionAnswer(0, 100, 10, 50),
             WARNING,
-            "partition orders-1 of A: the next record to copy has less than a quarter",
+            "partition orders-2 of A: the next record to copy has less than a quarter",
         ),
         (PartitionAnswer(20, 100, 10, 50), FAILED, "records have expired before they were copied"),
-        (PartitionAnswer(0, 100, 50, 50), OK, "expires soon"),
+        (PartitionAnswer(0, 100, 50, 50), OK, "expires soon: mm2py looked at 3 partitions"),
         (PartitionAnswer(0, 100, 100, 100), OK, "expires soon"),
-        (PartitionAnswer(0, 100, None, 50), OK, "expires soon"),
         (PartitionAnswer(0, 100, 10, None), OK, "expires soon"),
     ],
 )
 def test_the_backlog_beside_the_retention(found: PartitionAnswer, state: CheckState, text: str) -> None:
-    assert_one(judged_sizes(remote={}, partitions={("orders", 1): found}), "MM0703", state, text)
+    fine = PartitionAnswer(0, 10, 10, None)
+    results = judged_sizes(remote={}, **backlog(fine, fine, found))
+    assert_one(results, "MM0703", state, text)
+    assert states(results, "MM0703") == [state]
+
+
+def test_before_the_first_start_the_backlog_is_not_checkable() -> None:
+    found = judged_sizes(remote={})
+    assert_one(found, "MM0703", UNKNOWN, "Of topic orders, not all partitions have a position yet")
+    assert states(found, "MM0703") == [UNKNOWN]
+    assert states(judged_sizes(source_topics={"orders": hidden("orders")}), "MM0703") == [UNKNOWN]
+
+
+def test_partitions_that_were_not_looked_at_are_not_in_the_count_of_the_backlog() -> None:
+    found = judged_sizes(remote={}, **backlog(PartitionAnswer(0, 10, 10, None)))
+    assert_one(found, "MM0703", OK, "mm2py looked at 1 partition")
+    assert_one(found, "MM0703", UNKNOWN, "not all partitions have a position yet")
+    placed = {"placed": {"orders": frozenset({0, 1, 2})}}
+    found = judged_sizes(remote={}, **{**backlog(PartitionAnswer(0, 10, 10, None)), **placed})
+    assert_one(found, "MM0703", OK, "mm2py looked at 1 partition")
+    silent = "The offsets of 2 partitions (orders-1, orders-2) of A are not known: no leader answers"
+    assert_one(found, "MM0703", UNKNOWN, silent)
+    found = judged_sizes(remote={}, **placed, unread={"offsets": "A is away."})
+    assert_one(found, "MM0703", UNKNOWN, "(orders-0, orders-1, orders-2) of A are not known: A is away.")
+    assert states(found, "MM0703") == [UNKNOWN]
+
+
+def test_partitions_whose_retention_is_not_known_are_not_checkable() -> None:
+    fine, unknown = PartitionAnswer(0, 10, 10, None), PartitionAnswer(0, 10, 10, None, is_age_known=False)
+    gone = PartitionAnswer(5, 10, 3, None, is_age_known=False)
+    found = judged_sizes(remote={}, **backlog(fine, unknown, gone), unread={"source configs": "No right."})
+    assert_one(found, "MM0703", FAILED, "partition orders-2 of A: records have expired")
+    assert_one(found, "MM0703", UNKNOWN, "A keeps the next record of partition orders-1 is not known: No right.")
 
 
 def test_without_positions_the_backlog_is_not_known() -> None:
@@ -353,4 +392,4 @@ def test_more_partitions_than_allowed() -> None:
 
 def test_sizes_of_clusters_that_are_away_are_not_checkable() -> None:
     found = judged_sizes(target=cluster("B", silent=AWAY))
-    assert {one.code for one in found if one.waits_for == "B"} == {"MM0701", "MM0702", "MM0704"}
+    assert {one.code for one in found if one.waits_for == "B"} == {"MM0701", "MM0702", "MM0703", "MM0704"}
