@@ -99,7 +99,8 @@ def _addresses(answers: ClusterAnswers) -> Iterable[CheckResult]:
     elif len(answers.bootstrap) > 1:
         yield ok("MM0102", subject, f"All {len(answers.bootstrap)} addresses of {subject} answer")
     if len(answers.bootstrap) > 1:
-        yield ok("MM0103", subject, f"All addresses lead to one cluster, {answers.cluster_id}")
+        which = " that answer" if dead else ""
+        yield ok("MM0103", subject, f"All addresses{which} lead to one cluster, {answers.cluster_id}")
     away_brokers = [one for one in answers.brokers if one.unanswered is not None]
     for one in away_brokers[:1]:
         assert one.unanswered is not None  # noqa: S101

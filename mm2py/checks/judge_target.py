@@ -84,7 +84,12 @@ def _mirror_maker(answers: FlowAnswers) -> CheckResult:
             f"Whether a MirrorMaker 2 runs the flow in group {name} of {target.alias} is not known: {why}",
         )
     if not group.members:
-        return ok("MM0605", flow, f"No MirrorMaker 2 runs the flow: group {name} of {target.alias} has no members")
+        return ok(
+            "MM0605",
+            flow,
+            f"No MirrorMaker 2 runs the flow in group {name} of {target.alias}. MirrorMaker 2's connectors in"
+            " another Connect cluster are not looked for",
+        )
     if group.protocol_type == CONNECT and answers.mm2_only_emits_heartbeats:
         return ok("MM0605", flow, f"MirrorMaker 2 runs in group {name} of {target.alias}, and only emits heartbeats")
     return CheckResult(

@@ -85,7 +85,7 @@ CHECKS: Final = (
         "MM0103",
         Category.ADDRESSES,
         "All addresses lead to one cluster",
-        "The cluster id that each address of `bootstrap.servers` names.",
+        "The cluster id that each address of `bootstrap.servers` names, if it answers.",
         "mm2py refuses a cluster whose addresses lead to two clusters: records of both would mix.",
         "Let `bootstrap.servers` name brokers of one cluster only.",
     ),
@@ -376,10 +376,13 @@ CHECKS: Final = (
     CheckRow(
         "MM0605",
         Category.NAMES,
-        "No MirrorMaker 2 runs the flow",
-        "The members of the group in which MirrorMaker 2 would run this flow, on the target.",
+        "No MirrorMaker 2 runs the flow in its group",
+        "The members of one group on the target: that of MirrorMaker 2's dedicated mode, or the `group.id` of the file."
+        " Connectors of MirrorMaker 2 in another Connect cluster are not looked for: its group does not tell what it"
+        " runs.",
         "mm2py refuses a flow that a live MirrorMaker 2 copies.",
-        "Stop MirrorMaker 2 for this flow. mm2py then continues at its positions.",
+        "Stop MirrorMaker 2 for this flow. mm2py then continues at its positions. Stop its connectors in Connect as"
+        " well: docs/offsets.md tells how mm2py goes on from there.",
         "DESCRIBE on the group is missing",
     ),
     CheckRow(

@@ -57,7 +57,18 @@ def away(error: Exception, **changes: Any) -> ClusterAnswers:
             cluster(bootstrap=(BootstrapAnswer("a1:1", "id"), BootstrapAnswer("a2:1", unanswered=DEAD))),
             "1 of 2 addresses of A do not answer: a2:1",
         ),
-        ("MM0103", OK, cluster(bootstrap=(BootstrapAnswer("a1:1", "id"), BootstrapAnswer("a2:1", "id"))), "id-A"),
+        (
+            "MM0103",
+            OK,
+            cluster(bootstrap=(BootstrapAnswer("a1:1", "id"), BootstrapAnswer("a2:1", "id"))),
+            "All addresses lead to one cluster, id-A",
+        ),
+        (
+            "MM0103",
+            OK,
+            cluster(bootstrap=(BootstrapAnswer("a1:1", "id"), BootstrapAnswer("a2:1", unanswered=DEAD))),
+            "All addresses that answer lead to one cluster, id-A",
+        ),
         (
             "MM0103",
             FAILED,

@@ -47,7 +47,12 @@ def test_a_target_that_can_fence(
 @pytest.mark.parametrize(
     ("group", "harmless", "state", "text"),
     [
-        (GroupAnswer("A-mm2", is_denied=False), False, OK, "has no members"),
+        (
+            GroupAnswer("A-mm2", is_denied=False),
+            False,
+            OK,
+            "No MirrorMaker 2 runs the flow in group A-mm2 of B. MirrorMaker 2's connectors in another Connect",
+        ),
         (GroupAnswer("A-mm2", False, None, 1, "connect"), True, OK, "only emits heartbeats"),
         (GroupAnswer("A-mm2", False, None, 1, "connect"), False, FAILED, "group A-mm2 of B has 1 member"),
         (GroupAnswer("A-mm2", False, None, 2, "consumer"), True, FAILED, "has 2 members"),
