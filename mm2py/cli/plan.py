@@ -28,7 +28,14 @@ from mm2py.flow import ClusterAlias, Flow, Kind
 from mm2py.flow_clusters import Connected, connect
 from mm2py.flow_plan.plan_file import SavedPlan, differences, is_plan, read_plan, text_of_plan
 from mm2py.flow_plan.plan_text import lines_of
-from mm2py.flow_plan.planned import PlannedFlow, PlannedSetting, changes_anything, digest_of, is_complete
+from mm2py.flow_plan.planned import (
+    PlannedFlow,
+    PlannedRefusal,
+    PlannedSetting,
+    changes_anything,
+    digest_of,
+    is_complete,
+)
 from mm2py.group.control_topic import with_min_in_sync
 from mm2py.group.topic_claims import TopicClaims
 from mm2py.kafka.cluster import fetch_metadata
@@ -46,6 +53,7 @@ from mm2py.status.bodies import PlanBody, json_of
 from mm2py.status.cluster_inquiry import GroupInquiry, InquirySide, patience_of_commands, why_not_both
 from mm2py.status.exit_codes import exit_of_plan
 from mm2py.status.facts import GroupFacts
+from mm2py.status.flow_report import ON_ALL, unstarted_of
 from mm2py.status.inquiry import StoredInquiry, TargetInquiry
 from mm2py.status.report import is_running
 from mm2py.topics.names import control_log
@@ -370,10 +378,9 @@ class _Planning:
         planned = PlannedFlow(
             str(flow),
             unread=(group.unread,) if group.unread else (),
-            starts=() if group.unread else tuple(kind for kind in wanted if kind not in running),
-            runs=tuple(kind for kind in wanted if kind in running),
             seen=self._seen(flow, found),
         )
+        planned = of_workers(planned, wanted, group, flow, self._clock.wall_ms())
         return _with_settings(planned, found, is_running=Kind.SOURCE in running)
 
     async def _plan_settings(self, settings: FlowSettings, target: InquirySide) -> tuple[ApplyPlan | None, str, str]:
@@ -464,16 +471,29 @@ def _with_settings(planned: PlannedFlow, found: ApplyPlan, *, is_running: bool) 
 
 
 def _running(group: GroupFacts, flow: Flow, now_ms: int) -> set[str]:
-    """Return the connectors of a flow that live workers run, or would run if another one dies."""
+    """Return the connectors of a flow that live workers run, or would run if another one dies, or cannot start."""
     if group.state is None or not is_running(group, now_ms):
         return set()
-    joined = [member.joined for member in group.state.members.values()]
+    joined = [member.joined for member in group.state.members.values() if not member.expired]
     of_kind = {
         Kind.SOURCE: any(flow in one.flows for one in joined),
         Kind.CHECKPOINT: any(flow in one.checkpoints for one in joined),
         Kind.HEARTBEAT: any(flow in one.heartbeats for one in joined),
     }
     return {kind for kind, runs in of_kind.items() if runs}
+
+
+def of_workers(planned: PlannedFlow, wanted: Sequence[Kind], group: GroupFacts, flow: Flow, now_ms: int) -> PlannedFlow:
+    """Add which of the wanted connectors run, which would start, and why workers cannot start the flow."""
+    running = _running(group, flow, now_ms)
+    unstarted = ON_ALL if group.state is None or not running else unstarted_of(flow, group.state)
+    runs = running - {Kind.SOURCE} if unstarted.is_whole else running
+    return replace(
+        planned,
+        starts=() if group.unread else tuple(kind for kind in wanted if kind not in running),
+        runs=tuple(kind for kind in wanted if kind in runs),
+        refusals=tuple(PlannedRefusal(str(flow), one.why, one.remedy) for one in unstarted.causes.values()),
+    )
 
 
 def _held(stored: StoredInquiry) -> tuple[str, ...]:

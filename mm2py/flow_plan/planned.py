@@ -71,6 +71,7 @@ class PlannedRefusal:
     """A topic that would not be copied, or not all of it, until an operator acts."""
 
     topic: str
+    """The name of the flow where workers cannot start it."""
     why: str
     remedy: str
 
