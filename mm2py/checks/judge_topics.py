@@ -615,7 +615,7 @@ def _backlog(answers: FlowAnswers) -> Iterable[CheckResult]:
         name = f"{topic}-{number}"
         if found.position < found.first:
             lost.append(name)
-        elif not found.is_age_known:
+        elif found.position < found.last and not found.is_age_known:
             ageless.append(name)
         elif found.old_until is not None and found.position < min(found.old_until, found.last):
             late.append(name)

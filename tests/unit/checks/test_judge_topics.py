@@ -367,9 +367,8 @@ def test_partitions_that_were_not_looked_at_are_not_in_the_count_of_the_backlog(
 
 
 def test_partitions_whose_retention_is_not_known_are_not_checkable() -> None:
-    fine, unknown = PartitionAnswer(0, 10, 10, None), PartitionAnswer(0, 10, 10, None, is_age_known=False)
-    gone = PartitionAnswer(5, 10, 3, None, is_age_known=False)
-    found = judged_sizes(remote={}, **backlog(fine, unknown, gone), unread={"source configs": "No right."})
+    copied, unknown, gone = (PartitionAnswer(5, 10, at, None, is_age_known=False) for at in (10, 6, 3))
+    found = judged_sizes(remote={}, **backlog(copied, unknown, gone), unread={"source configs": "No right."})
     assert_one(found, "MM0703", FAILED, "partition orders-2 of A: records have expired")
     assert_one(found, "MM0703", UNKNOWN, "A keeps the next record of partition orders-1 is not known: No right.")
 
