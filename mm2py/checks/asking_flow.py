@@ -309,8 +309,9 @@ class FlowAsking:
             remote = answers.target_topics.get(self.settings.remote_topic(topic))
             if remote is None or not remote.is_there:
                 continue
-            numbers = range(min(answers.source_topics[topic].partitions, remote.partitions))
-            ends = {number: bounds.get((remote.name, number)) for number in numbers}
+            upstream = answers.source_topics[topic]
+            width = remote.partitions if upstream.is_hidden else min(upstream.partitions, remote.partitions)
+            ends = {number: bounds.get((remote.name, number)) for number in range(width)}
             full = tuple(number for number, end in ends.items() if end is not None and end[1] > end[0])
             silent = tuple(number for number, end in ends.items() if end is None)
             filled |= {topic: full} if full else {}

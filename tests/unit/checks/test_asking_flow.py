@@ -37,8 +37,8 @@ def clusters() -> tuple[CheckedCluster, CheckedCluster]:
     return CheckedCluster("A", clock, random.Random(1)), CheckedCluster("B", clock, random.Random(2))
 
 
-async def asked(source: ClusterModel, target: ClusterModel) -> FlowAnswers:
-    asking = FlowAsking(configuration().flows[0], [], [], "mm2py", 1.0, source, target, VirtualClock())
+async def asked(source: ClusterModel, target: ClusterModel, **extra: str) -> FlowAnswers:
+    asking = FlowAsking(configuration(**extra).flows[0], [], [], "mm2py", 1.0, source, target, VirtualClock())
     return await asking.ask(cluster("A"), cluster("B"))
 
 
@@ -53,6 +53,17 @@ async def test_remote_partitions_without_a_leader_are_not_taken_for_empty() -> N
         target.topics["A.orders"].partitions[number].leader = -1
     answers = await asked(source, target)
     assert (answers.filled, answers.unlooked) == ({"orders": (0,)}, {"orders": (1,)})
+
+
+async def test_the_remote_topic_of_a_source_topic_that_may_not_be_seen_is_looked_at_as_a_whole() -> None:
+    """Its number of partitions was taken for 0, so its remote topic was said to be free."""
+    source, target = clusters()
+    source.create_topic("orders", 2)
+    source.denied_topics.add("orders")
+    target.create_topic("A.orders", 2)
+    target.append("A.orders", 1, [b"of someone else"])
+    answers = await asked(source, target, **{"A->B.topics": "orders"})
+    assert (answers.selected, answers.filled) == (("orders",), {"orders": (1,)})
 
 
 async def test_without_an_answer_about_remote_topics_none_of_their_partitions_was_looked_at() -> None:
