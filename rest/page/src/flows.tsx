@@ -24,6 +24,7 @@ export function FlowsView({ address, known }: { address: Address; known: Known }
   const { flows, clusters, events } = known;
   const body = flows.value?.body;
   const isStale = useStale(flows, flows.value?.ageS ?? null);
+  const staleSince = isStale ? (flows.value?.lookedAtMs ?? flows.atMs) : null;
   return (
     <>
       <h1 class="hidden">Flows</h1>
@@ -35,7 +36,7 @@ export function FlowsView({ address, known }: { address: Address; known: Known }
           <section aria-label="Flows" class="flows">
             <Ranges address={address} />
             {sorted(body).map((flow) => (
-              <FlowCard key={flow.flow} flow={flow} range={address.range} lookedAt={flows.atMs ?? 0} isStale={isStale} />
+              <FlowCard key={flow.flow} flow={flow} range={address.range} lookedAt={flows.atMs ?? 0} staleSince={staleSince} />
             ))}
           </section>
           <aside>
@@ -85,16 +86,19 @@ const ORDER = ["bad", "warn", "off", "good"];
 const sorted = (flows: FlowBody[]) =>
   [...flows].sort((a, b) => ORDER.indexOf(toneOf(a)[1]) - ORDER.indexOf(toneOf(b)[1]) || a.flow.localeCompare(b.flow));
 
-function FlowCard(props: { flow: FlowBody; range: string; lookedAt: number; isStale: boolean }) {
-  const { flow, range, lookedAt, isStale } = props;
-  const [word, tone] = isStale ? staleTone(toneOf(flow)) : toneOf(flow);
+function FlowCard(props: { flow: FlowBody; range: string; lookedAt: number; staleSince: number | null }) {
+  const { flow, range, lookedAt, staleSince } = props;
+  const [word, tone] = staleSince !== null ? staleTone(toneOf(flow)) : toneOf(flow);
   return (
     <article class={`panel flow ${tone}`} aria-label={`Flow ${flow.flow}`}>
       <h2>
         <Link to={at({ view: "topics", flow: flow.flow })}>{flow.flow.replace("->", " → ")}</Link>{" "}
         <Badge tone={tone}>{word}</Badge>
       </h2>
-      <p class="sentence">{sentenceOf(flow)}</p>
+      <p class="sentence">
+        {staleSince !== null && `As of ${time(staleSince)}: `}
+        {sentenceOf(flow)}
+      </p>
       {flow.verdict && flow.why && <p class="note bad pre">{flow.why}</p>}
       {flow.unread.map((one) => (
         <p key={one} class="note warn">
@@ -170,7 +174,8 @@ function FlowChart({ flow, range, lookedAt }: { flow: string; range: string; loo
     return grid(`flow ${flow}`, lookedAt);
   }, [history.value, history.value ? 0 : lookedAt]);
   const note = history.value ? history.value.body.problem : seenNote(drawn, range);
-  return <Chart drawn={drawn} flow={flow} note={note} />;
+  const silence = history.value && history.error ? `As of ${time(history.atMs)}. ${history.error.message} ` : "";
+  return <Chart drawn={drawn} flow={flow} note={silence + note} />;
 }
 
 function seenNote(drawn: Drawn, range: string): string {

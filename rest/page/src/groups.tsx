@@ -4,10 +4,10 @@ import { type Answer, type FlowBody, flowPath, get, type GroupBody, type GroupPa
 import { type Address, at, go } from "./address";
 import { FlowChoice, flowOf } from "./choice";
 import { count, plural } from "./format";
-import { Freshness, Link, Waiting } from "./parts";
+import { Freshness, Link, useStale, Waiting } from "./parts";
 import { type Polled, usePolled } from "./poll";
 import { type Column, Rows } from "./rows";
-import { Badge } from "./state";
+import { Badge, staleTone, type Tone } from "./state";
 
 interface Groups {
   groups: GroupBody[];
@@ -33,6 +33,7 @@ export function GroupsView({ address, flows }: { address: Address; flows: Polled
   const flow = flowOf(address, known);
   const path = flow ? `${flowPath(flow)}/groups` : null;
   const groups = usePolled(path, 10_000, (signal) => readGroups(path ?? "", signal));
+  const isStale = useStale(groups);
   const all = groups.value?.groups ?? [];
   const one = all.find((each) => each.group === address.group);
   return (
@@ -43,13 +44,13 @@ export function GroupsView({ address, flows }: { address: Address; flows: Polled
       {flow && <Freshness of={groups} what={`the groups of ${flow}`} />}
       {flow && !groups.value && !groups.error && <Waiting what={`the groups of ${flow}`} />}
       {groups.value?.unread && <p class="note warn">Only the target tells of them, as of their last checkpoints: {groups.value.unread}</p>}
-      {groups.value && !address.group && <GroupList address={address} flow={flow} groups={all} />}
+      {groups.value && !address.group && <GroupList address={address} flow={flow} groups={all} isStale={isStale} />}
       {groups.value && address.group && (
         <>
           <p>
             <Link to={at({ view: "groups", flow })}>All groups of {flow}</Link>
           </p>
-          {one ? <OneGroup address={address} group={one} /> : <p class="note">There is no group {address.group}.</p>}
+          {one ? <OneGroup address={address} group={one} isStale={isStale} /> : <p class="note">There is no group {address.group}.</p>}
         </>
       )}
     </>
@@ -59,18 +60,22 @@ export function GroupsView({ address, flows }: { address: Address; flows: Polled
 const leftOut = (group: GroupBody) =>
   group.left_out.length ? `It has commits also in topics that are not copied: ${group.left_out.join(", ")}` : "";
 
-const Ready = ({ group }: { group: GroupBody }) =>
-  group.ready && group.left_out.length ? (
-    <Badge tone="warn">ready in part</Badge>
-  ) : (
-    <Badge tone={group.ready ? "good" : "bad"}>{group.ready ? "ready" : "not ready"}</Badge>
-  );
+function Ready({ group, isStale }: { group: GroupBody; isStale: boolean }) {
+  const now: [string, Tone] = !group.ready
+    ? ["not ready", "bad"]
+    : group.left_out.length
+      ? ["ready in part", "warn"]
+      : ["ready", "good"];
+  const [word, tone] = isStale ? staleTone(now) : now;
+  return <Badge tone={tone}>{word}</Badge>;
+}
 
 const because = (group: GroupBody) => group.why || leftOut(group) || group.note;
 
 const again = (value: number | null) => (value === null ? "not known" : value ? `up to ${count(value)}` : "none");
 
-function GroupList({ address, flow, groups }: { address: Address; flow: string; groups: GroupBody[] }) {
+function GroupList(props: { address: Address; flow: string; groups: GroupBody[]; isStale: boolean }) {
+  const { address, flow, groups, isStale } = props;
   const wanted = address.q.toLowerCase();
   const shown = groups.filter(
     (one) => one.group.toLowerCase().includes(wanted) && (address.show !== "problems" || !one.ready),
@@ -87,7 +92,7 @@ function GroupList({ address, flow, groups }: { address: Address; flow: string; 
       name: "ready",
       title: "Could go on on the target",
       by: (one) => (one.ready ? 1 : 0),
-      cell: (one) => <Ready group={one} />,
+      cell: (one) => <Ready group={one} isStale={isStale} />,
     },
     {
       name: "why",
@@ -138,7 +143,7 @@ function GroupList({ address, flow, groups }: { address: Address; flow: string; 
   );
 }
 
-function OneGroup({ address, group }: { address: Address; group: GroupBody }) {
+function OneGroup({ address, group, isStale }: { address: Address; group: GroupBody; isStale: boolean }) {
   const columns: Column<GroupPartition>[] = [
     { name: "topic", title: "Topic", by: (one) => one.topic, cell: (one) => `${one.topic}-${one.partition}` },
     { name: "committed", title: "Committed", isNumber: true, cell: (one) => count(one.committed) },
@@ -152,7 +157,7 @@ function OneGroup({ address, group }: { address: Address; group: GroupBody }) {
   return (
     <>
       <p>
-        <Ready group={group} /> {group.why}
+        <Ready group={group} isStale={isStale} /> {group.why}
       </p>
       {group.left_out.length > 0 && <p class="note warn">{leftOut(group)}</p>}
       {group.refused && <p class="note bad">{group.refused}</p>}

@@ -1,6 +1,6 @@
 import { render } from "preact";
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import { ApiError, type ClusterBody, type FlowBody, get, getAll, logInOnce, logOut, type Session } from "./api";
+import { type Answer, ApiError, type ClusterBody, type FlowBody, get, getAll, logInOnce, logOut, type Session } from "./api";
 import { at, OF_A_FLOW, onClick, useAddress, VIEWS, write } from "./address";
 import { EventsView } from "./events";
 import { FlowsView } from "./flows";
@@ -8,7 +8,8 @@ import { time } from "./format";
 import { GapsView } from "./gaps";
 import { GroupsView } from "./groups";
 import { LoginView } from "./login";
-import { session as ofPolls, usePolled, useNow } from "./poll";
+import { useStale } from "./parts";
+import { type Polled, session as ofPolls, usePolled } from "./poll";
 import { Search } from "./search";
 import { note } from "./seen";
 import { SettingsView } from "./settings";
@@ -102,7 +103,7 @@ function Signed({ session, problem, onLogOut }: { session: Session; problem: str
         </nav>
         <Search flows={known} />
         <span class="who">
-          <AsOf atMs={flows.atMs} />{" "}
+          <AsOf of={flows} />{" "}
           <span title={`role ${session.role}`}>
             {session.user} ({session.role})
           </span>{" "}
@@ -135,10 +136,10 @@ function Signed({ session, problem, onLogOut }: { session: Session; problem: str
   );
 }
 
-function AsOf({ atMs }: { atMs: number | null }) {
-  const now = useNow();
-  if (atMs === null) return null;
-  return <span class={now - atMs > 12_000 ? "warn" : "muted"}>as of {time(atMs)}</span>;
+function AsOf({ of }: { of: Polled<Answer<unknown>> }) {
+  const isStale = useStale(of, of.value?.ageS ?? null);
+  if (!of.value) return null;
+  return <span class={isStale ? "warn" : "muted"}>as of {time(of.value.lookedAtMs ?? of.atMs)}</span>;
 }
 
 /** Tells a screen reader when a flow becomes better or worse, and nothing else. */

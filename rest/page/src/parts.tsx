@@ -12,12 +12,10 @@ export const Link = ({ to, children, ...rest }: { to: Address; children: Compone
   </a>
 );
 
-const STALE_AFTER_MS = 12_000;
-
 /** Whether what is shown is too old to be called good. */
-export function useStale(of: Polled<unknown>, lookAgeS: number | null): boolean {
+export function useStale(of: Polled<unknown>, lookAgeS: number | null = null): boolean {
   const now = useNow();
-  return of.atMs !== null && now - of.atMs + 1000 * (lookAgeS ?? 0) > STALE_AFTER_MS;
+  return of.atMs !== null && now - of.atMs + 1000 * (lookAgeS ?? 0) > of.freshMs;
 }
 
 /** Says what is not as of now, and why. Nothing where all is fresh. */
@@ -25,15 +23,15 @@ export function Freshness({ of, what, lookAgeS }: { of: Polled<unknown>; what: s
   const now = useNow();
   if (of.error && of.value === null) return <Failure error={of.error} what={what} />;
   const ageMs = of.atMs === null ? 0 : now - of.atMs;
-  if (of.error && of.atMs !== null) {
+  if (of.atMs !== null && (of.error || ageMs > of.freshMs)) {
     return (
       <p class="note warn" role="status">
-        This shows {what} as of {time(of.atMs)}, {seconds(ageMs / 1000)} ago. {of.error.message} The page asks again by
-        itself.
+        This shows {what} as of {time(of.atMs)}, {seconds(ageMs / 1000)} ago.{" "}
+        {of.error?.message ?? "There is no newer answer yet."} The page asks again by itself.
       </p>
     );
   }
-  if (lookAgeS != null && lookAgeS * 1000 > STALE_AFTER_MS) {
+  if (lookAgeS != null && lookAgeS * 1000 > of.freshMs) {
     return (
       <p class="note warn" role="status">
         The worker knows {what} as of {seconds(lookAgeS)} ago: a cluster answers slowly.

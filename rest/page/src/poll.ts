@@ -4,6 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError } from "./api";
 
 const BACK_OFF_MOST_MS = 30_000;
+const FRESH_MS = 12_000;
 
 export interface Polled<T> {
   value: T | null;
@@ -11,7 +12,11 @@ export interface Polled<T> {
   atMs: number | null;
   /** Why there is no newer value. Null: the last request was answered. */
   error: ApiError | null;
+  /** A value that is older than this is not current any more. */
+  freshMs: number;
 }
+
+const NOTHING = { value: null, atMs: null, error: null, freshMs: FRESH_MS };
 
 /** How long to wait after so many failures in a row; spread, so that many pages do not ask at once. */
 export const backOffMs = (failures: number, random = Math.random()) =>
@@ -58,15 +63,16 @@ export function usePolled<T>(
   everyMs: number,
   load: (signal: AbortSignal, part: (value: T) => void) => Promise<T>,
 ): Polled<T> {
-  const [state, setState] = useState<Polled<T> & { key: string | null }>({ key, value: null, atMs: null, error: null });
+  const [state, setState] = useState<Polled<T> & { key: string | null }>({ key, ...NOTHING });
   const loading = useRef(load);
   loading.current = load;
   useEffect(() => {
     if (key === null) return;
     const ending = new AbortController();
     const { signal } = ending;
-    const set = (value: T) =>
-      signal.aborted || setState({ key, value, atMs: Date.now(), error: null });
+    const set = (value: T, nextMs = everyMs) =>
+      signal.aborted ||
+      setState({ key, value, atMs: Date.now(), error: null, freshMs: Math.max(FRESH_MS, 1.5 * nextMs) });
     const run = async () => {
       let failures = 0;
       let isWhole = false;
@@ -77,10 +83,11 @@ export function usePolled<T>(
         let waitMs = everyMs;
         try {
           const value = await loading.current(signal, (part) => isWhole || set(part));
-          set(value);
+          const tookMs = performance.now() - begun;
+          waitMs = Math.max(everyMs, 3 * tookMs);
+          set(value, waitMs + tookMs);
           isWhole = true;
           failures = 0;
-          waitMs = Math.max(everyMs, 3 * (performance.now() - begun));
         } catch (error) {
           if (signal.aborted) return;
           const told = error instanceof ApiError ? error : new ApiError(0, String(error));
@@ -88,7 +95,7 @@ export function usePolled<T>(
           failures += 1;
           waitMs = told.status === 403 || told.status === 404 ? BACK_OFF_MOST_MS : backOffMs(failures);
           setState((before) =>
-            before.key === key ? { ...before, error: told } : { key, value: null, atMs: null, error: told },
+            before.key === key ? { ...before, error: told } : { key, ...NOTHING, error: told },
           );
         }
         await sleep(waitMs, signal);
@@ -97,7 +104,7 @@ export function usePolled<T>(
     void run();
     return () => ending.abort();
   }, [key, everyMs]);
-  return state.key === key ? state : { value: null, atMs: null, error: null };
+  return state.key === key ? state : NOTHING;
 }
 
 /** The time now, told again every second. */

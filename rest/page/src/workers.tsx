@@ -3,13 +3,14 @@
 import { getAll, type WorkerBody } from "./api";
 import { type Address, at, go } from "./address";
 import { bytes, count, seconds, UNKNOWN } from "./format";
-import { Freshness, Link, Waiting } from "./parts";
+import { Freshness, Link, useStale, Waiting } from "./parts";
 import { usePolled } from "./poll";
 import { Rows } from "./rows";
-import { Badge } from "./state";
+import { Badge, staleTone, type Tone } from "./state";
 
 export function WorkersView({ address }: { address: Address }) {
   const workers = usePolled("workers", 2000, (signal) => getAll<WorkerBody>("/v1/workers", signal));
+  const isStale = useStale(workers, workers.value?.ageS ?? null);
   const groups = new Map<string, WorkerBody[]>();
   for (const one of workers.value?.body ?? []) {
     const name = `${one.target} ${one.group}`;
@@ -22,13 +23,13 @@ export function WorkersView({ address }: { address: Address }) {
       {!workers.value && !workers.error && <Waiting what="the workers" />}
       {workers.value && !workers.value.body.length && <p class="note bad">No worker is known. Start one: mm2py FILE</p>}
       {[...groups].map(([name, members]) => (
-        <Group key={name} members={members} address={address} />
+        <Group key={name} members={members} address={address} isStale={isStale} />
       ))}
     </>
   );
 }
 
-function Group({ members, address }: { members: WorkerBody[]; address: Address }) {
+function Group({ members, address, isStale }: { members: WorkerBody[]; address: Address; isStale: boolean }) {
   const [first] = members;
   if (!first) return null;
   const leader = members.find((one) => one.member.leads);
@@ -66,7 +67,11 @@ function Group({ members, address }: { members: WorkerBody[]; address: Address }
             name: "state",
             title: "State",
             by: (one) => one.member.state,
-            cell: ({ member }) => <Badge tone={member.state === "alive" ? "good" : "bad"}>{member.state}</Badge>,
+            cell: ({ member }) => {
+              const now: [string, Tone] = [member.state, member.state === "alive" ? "good" : "bad"];
+              const [word, tone] = isStale ? staleTone(now) : now;
+              return <Badge tone={tone}>{word}</Badge>;
+            },
           },
           {
             name: "seen",
