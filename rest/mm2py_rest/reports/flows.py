@@ -96,6 +96,8 @@ class FlowBody(JsonBody):
     """Those among them that wait for an operator."""
     lag_records: int | None = None
     """In offsets, summed over what is known."""
+    lag_is_partial: bool = False
+    """Partitions of which the lag is not known are left out of ``lag_records``."""
     lag_bytes: int | None = None
     """An estimate; null: see lag_note."""
     lag_s: float | None = None
@@ -189,6 +191,7 @@ def flow_body(flow: FlowReport, report: Report, state: GroupState | None, topics
         topics_not_copied=len(topics) - len(copied),
         topics_waiting=sum(any(why.is_problem for why in one.not_copied) for one in topics),
         lag_records=flow.lag,
+        lag_is_partial=flow.lag_is_partial,
         lag_bytes=lag.bytes,
         lag_s=lag.seconds,
         lag_note=lag.note,

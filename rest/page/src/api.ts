@@ -52,6 +52,7 @@ export interface FlowBody {
   topics_not_copied: number;
   topics_waiting: number;
   lag_records: number | null;
+  lag_is_partial: boolean;
   lag_bytes: number | null;
   lag_s: number | null;
   lag_note: string;

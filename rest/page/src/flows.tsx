@@ -5,7 +5,7 @@ import { type Answer, type ClusterBody, type FlowBody, flowPath, get, type Histo
 import { type Address, at, RANGES } from "./address";
 import { Chart, type Drawn } from "./chart";
 import { EventLines } from "./events";
-import { bytes, count, plural, time } from "./format";
+import { atLeast, bytes, count, plural, time } from "./format";
 import { ClusterMap } from "./map";
 import { Failure, Freshness, Link, useStale, Waiting } from "./parts";
 import { type Polled, usePolled } from "./poll";
@@ -118,7 +118,7 @@ function Figures({ flow }: { flow: FlowBody }) {
   return (
     <ul class="figures">
       <li>
-        <b>{count(flow.lag_records)}</b> records behind
+        <b>{atLeast(flow.lag_records, flow.lag_is_partial)}</b> records behind
         {flow.lag_bytes ? `, about ${bytes(flow.lag_bytes)}` : ""}
         {flow.lag_as_of_ms !== null && <span class="warn"> as of {time(flow.lag_as_of_ms)}</span>}
       </li>

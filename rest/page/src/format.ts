@@ -6,6 +6,10 @@ const whole = new Intl.NumberFormat("en");
 
 export const count = (value: number | null | undefined) => (value == null ? UNKNOWN : whole.format(value));
 
+/** Of a number that leaves out what is not known: 0 of it says nothing. */
+export const atLeast = (value: number | null, isPartial: boolean) =>
+  isPartial && value !== null ? (value ? `at least ${count(value)}` : UNKNOWN) : count(value);
+
 export function seconds(value: number | null | undefined): string {
   if (value == null) return UNKNOWN;
   if (value < 10) return `${value.toFixed(1)} s`;

@@ -20,7 +20,7 @@ export function GapsView({ address, flows }: { address: Address; flows: Polled<A
         <>
           <Gaps address={address} flow={flow} />
           <Quarantine flow={flow} />
-          <Backfills flow={flow} />
+          <Backfills flow={flow} isPartial={!!known.find((one) => one.flow === flow)?.unread.length} />
         </>
       )}
     </>
@@ -104,7 +104,7 @@ function Quarantine({ flow }: { flow: string }) {
 
 const nameOf = (flow: BackfillBody["flow"]) => (typeof flow === "string" ? flow : `${flow.source}->${flow.target}`);
 
-function Backfills({ flow }: { flow: string }) {
+function Backfills({ flow, isPartial }: { flow: string; isPartial: boolean }) {
   const found = usePolled("backfills", 5000, (signal) => getAll<BackfillBody>("/v1/backfills", signal));
   const rows = found.value?.body.filter((one) => nameOf(one.flow) === flow) ?? [];
   return (
@@ -119,7 +119,7 @@ function Backfills({ flow }: { flow: string }) {
           keyOf={(one) => one.id}
           sort=""
           onSort={() => {}}
-          empty="There was none."
+          empty={isPartial ? "None is known, but not everything could be read of this flow." : "There was none."}
           columns={[
             { name: "id", title: "Id", cell: (one) => <code>{one.id}</code> },
             { name: "state", title: "State", cell: (one) => <span class={one.is_dead ? "bad" : ""}>{one.is_dead ? "dead" : one.state}</span> },

@@ -71,7 +71,8 @@ function Signed({ session, problem, onLogOut }: { session: Session; problem: str
     const found = await getAll<FlowBody>("/v1/flows", signal);
     const atMs = Date.now();
     for (const one of found.body) {
-      note(`flow ${one.flow}`, { atMs, records: one.lag_records, seconds: one.verdict?.behind_s ?? null });
+      const records = one.lag_is_partial ? null : one.lag_records;
+      note(`flow ${one.flow}`, { atMs, records, seconds: one.verdict?.behind_s ?? null });
     }
     return found;
   });

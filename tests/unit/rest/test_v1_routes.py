@@ -25,11 +25,13 @@ from mm2py.records.source_offset import StoredPosition
 from mm2py.records.standstill import Cause, Standstill
 from mm2py.status.bodies import GroupsBody, StatusBody, json_of
 from mm2py.status.exit_codes import exit_of_report
+from mm2py.status.facts import GroupFacts
 from mm2py.status.report import report_of
 from mm2py.topics.filters import WhyNot
 from mm2py.topics.retention import Retention
 from mm2py_rest.events.feed import STREAMS_MOST, EventFeed
 from mm2py_rest.reports.cursors import LIMIT_MOST
+from mm2py_rest.reports.flows import flow_body
 from mm2py_rest.routes.v1.asking import EXAMPLES
 from tests.fakes.v1_services import (
     CONFLICT,
@@ -175,6 +177,18 @@ def test_backfills_are_listed_for_days_after_their_end_and_leave_the_status_afte
         70,
     )
     assert get("status", asked)["flows"][0]["backfills"] == []
+
+
+def test_what_cannot_be_read_is_not_told_as_an_empty_list() -> None:
+    """The page said "No worker is known. Start one", in red, while three of them copied."""
+    lost = flow_facts(gaps=(), status_unread="reading mm2-status: no answer", config_unread="reading mm2-configs: no")
+    unread = GroupFacts(B, "mm2py", "mm2-cluster.mm2py.internal", None, "reading mm2-cluster: no answer")
+    asked = client(replace(facts_of(lost), groups=[unread]))
+    assert get("workers", asked, status=503)["message"] == unread.unread
+    assert get("flows/A->B/gaps", asked, status=503)["message"] == lost.status_unread
+    assert get("backfills", asked, status=503)["message"] == lost.config_unread
+    known = client(facts_of(flow_facts(gaps=GAPS, status_unread="reading mm2-status: no answer")))
+    assert len(items("flows/A->B/gaps", known)) == 1, "what was read before is told"
 
 
 # Flows, workers, clusters
@@ -345,6 +359,12 @@ def test_what_came_since_the_look_before_is_no_older_than_that_however_long_the_
         assert (topics["payments"]["lag_records"], topics["payments"]["lag_s"]) == (10, lag_s)
 
 
+@pytest.mark.parametrize("is_partial", [True, False])
+def test_a_lag_that_leaves_out_what_is_not_known_says_so(*, is_partial: bool) -> None:
+    report = report_of(facts_of())
+    assert flow_body(replace(report.flows[0], lag_is_partial=is_partial), report, None, []).lag_is_partial is is_partial
+
+
 def test_no_lag_is_no_lag_whoever_stored_the_position() -> None:
     ends = {("orders", 0): 70, ("orders", 1): 5, ("payments", 0): 100}
     topics = by("topic", items("flows/A->B/topics", client(facts_of(flow_facts(ends=ends, selected={"orders": 2})))))
@@ -373,6 +393,7 @@ def test_a_lag_that_the_status_does_not_know_is_not_known_here_and_one_of_before
         assert (row["lag_records"], row["lag_as_of_ms"]) == (None, NOW_MS - 7000)
     (flow, _) = items("flows", service)
     assert flow["lag_as_of_ms"] == NOW_MS - 7000
+    assert flow["lag_is_partial"], "that of orders is not in it"
     assert all(row["lag_as_of_ms"] is None for row in items("flows/A->B/topics"))
 
 

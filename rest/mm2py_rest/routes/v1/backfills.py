@@ -6,6 +6,7 @@ from fastapi import APIRouter, Response
 
 from mm2py.status.backfill_report import BackfillReport, all_backfill_reports
 from mm2py_rest.access.roles import ANY_READER, Who
+from mm2py_rest.errors import RestError
 from mm2py_rest.reports.cursors import Page, page_of
 from mm2py_rest.routes.v1.asking import ERRORS, Paged, answer, example_of
 from mm2py_rest.services import Shared
@@ -19,12 +20,15 @@ async def list_backfills(services: Shared, who: Who, part: Paged) -> Response:
     view = await services.live.view()
 
     def make() -> Page[BackfillReport]:
+        seen = [facts for facts in view.facts.flows if who.may_see(facts.settings.flow)]
         found = [
             one
-            for facts in view.facts.flows
-            if who.may_see(flow := facts.settings.flow)
-            for one in all_backfill_reports(flow, facts.backfills, facts.positions, view.facts.at_ms)
+            for facts in seen
+            for one in all_backfill_reports(facts.settings.flow, facts.backfills, facts.positions, view.facts.at_ms)
         ]
+        unread = next((facts.config_unread for facts in seen if facts.config_unread), "")
+        if unread and not found:
+            raise RestError(503, unread, {"Retry-After": "5"})
         return page_of(sorted(found, key=lambda one: one.id), lambda one: (one.id,), part)
 
     return await answer(services, view, ("backfills", who.user.flows, part), make)

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Response
 
 from mm2py.status.bodies import GapBody
 from mm2py_rest.access.roles import READER
+from mm2py_rest.errors import RestError
 from mm2py_rest.reports.cursors import Page, page_of
 from mm2py_rest.reports.quarantine import QuarantinedRecord, key_of
 from mm2py_rest.routes.v1.asking import (
@@ -41,6 +42,8 @@ async def list_gaps(
 
     def make() -> Page[GapBody]:
         found = [GapBody.of(flow, gap) for gap in asked.facts.gaps if gap.is_open or all_of_them]
+        if asked.facts.status_unread and not found:
+            raise RestError(503, asked.facts.status_unread, {"Retry-After": "5"})
         return page_of(sorted(found, key=_order), _order, part)
 
     return await answer(services, asked.view, ("gaps", flow, all_of_them, part), make)

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Response
 from mm2py.status.bodies import StatusBody
 from mm2py.status.exit_codes import exit_of_report
 from mm2py_rest.access.roles import READER
+from mm2py_rest.errors import RestError
 from mm2py_rest.reports.cursors import Page, page_of
 from mm2py_rest.reports.flows import ClusterBody, WorkerBody, cluster_bodies, worker_bodies
 from mm2py_rest.routes.v1.asking import ERRORS, Paged, answer, example_of
@@ -41,6 +42,10 @@ async def list_workers(services: Shared, part: Paged) -> Response:
     view = await services.live.view()
 
     def make() -> Page[WorkerBody]:
-        return page_of(worker_bodies(view.report), lambda one: (one.target, one.member.member), part)
+        found = worker_bodies(view.report)
+        unread = next((group.unread for group in view.report.groups if group.unread), "")
+        if unread and not found:
+            raise RestError(503, unread, {"Retry-After": "5"})
+        return page_of(found, lambda one: (one.target, one.member.member), part)
 
     return await answer(services, view, ("workers", part), make)
