@@ -251,8 +251,14 @@ const PAGE_OF = 1000;
 const OURS = { "Mm2py-Page": "1" };
 
 /** Ask the worker. Throws ApiError, also where there is no answer (status 0). */
-export async function ask(method: string, path: string, headers: Record<string, string>, signal?: AbortSignal) {
-  const late = AbortSignal.timeout(ANSWER_MOST_MS);
+export async function ask(
+  method: string,
+  path: string,
+  headers: Record<string, string>,
+  signal?: AbortSignal,
+  mostMs = ANSWER_MOST_MS,
+) {
+  const late = AbortSignal.timeout(mostMs);
   let answer: Response;
   try {
     answer = await fetch(path, {
@@ -265,7 +271,7 @@ export async function ask(method: string, path: string, headers: Record<string, 
     });
   } catch (error) {
     if (signal?.aborted) throw error;
-    throw new ApiError(0, late.aborted ? "The worker has not answered for 20 s." : "The worker cannot be reached.");
+    throw new ApiError(0, late.aborted ? `The worker has not answered for ${mostMs / 1000} s.` : "The worker cannot be reached.");
   }
   if (!answer.ok) {
     const said = (await answer.json().catch(() => ({}))) as { message?: string };

@@ -3,8 +3,10 @@
 import { useState } from "preact/hooks";
 import { ApiError, logIn } from "./api";
 
-export function LoginView({ problem, onDone }: { problem: string; onDone: () => void }) {
-  const [error, setError] = useState(problem);
+const OF_ONE_WORKER = "The password is right, but the session is not known. Sessions are of one worker: open a worker's own address.";
+
+export function LoginView({ problem, onDone }: { problem: string; onDone: () => Promise<boolean | null> }) {
+  const [error, setError] = useState("");
   const [isAsking, setAsking] = useState(false);
   const submit = async (event: SubmitEvent) => {
     event.preventDefault();
@@ -12,7 +14,10 @@ export function LoginView({ problem, onDone }: { problem: string; onDone: () => 
     setAsking(true);
     try {
       await logIn(String(given.get("user") ?? "").trim(), String(given.get("password") ?? ""));
-      onDone();
+      const isKnown = await onDone();
+      if (isKnown) return;
+      setError(isKnown === null ? "The worker does not answer any more. The page asks again by itself." : OF_ONE_WORKER);
+      setAsking(false);
     } catch (failed) {
       setError(failed instanceof ApiError ? failed.message : String(failed));
       setAsking(false);
@@ -32,9 +37,9 @@ export function LoginView({ problem, onDone }: { problem: string; onDone: () => 
           Log in
         </button>
         <p class="muted">Users are those of rest.users.file. With a token, leave the user empty.</p>
-        {error && (
+        {(error || problem) && (
           <p class="note bad" role="alert">
-            {error}
+            {error || problem}
           </p>
         )}
       </form>

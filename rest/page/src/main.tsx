@@ -16,14 +16,20 @@ import { SettingsView } from "./settings";
 import { toneOf } from "./state";
 import { useEvents } from "./stream";
 import { TopicsView } from "./topics";
-import { Who } from "./verbs";
+import { Asking, Confirm, Outcome, type Wanted, Who } from "./verbs";
 import { WorkersView } from "./workers";
 import "./style.css";
 
-/** Take the code of `mm2py open` out of the address, so that nobody copies it, and log in with it. */
-async function openOnce(): Promise<string> {
+const WHO_EVERY_MS = 60_000;
+
+/**
+ * Take the code of `mm2py open` out of the address, so that nobody copies it, and log in with it.
+ *
+ * Returns why that failed; null: there is no code.
+ */
+async function openOnce(): Promise<string | null> {
   const code = new URLSearchParams(location.hash.slice(1)).get("once");
-  if (code === null) return "";
+  if (code === null) return null;
   history.replaceState(null, "", location.pathname + location.search);
   try {
     await logInOnce(code);
@@ -36,32 +42,71 @@ async function openOnce(): Promise<string> {
 function App() {
   const [session, setSession] = useState<Session | null>(null);
   const [problem, setProblem] = useState("");
+  const [silence, setSilence] = useState("");
   const [isUnknown, setUnknown] = useState(true);
-  const whoAmI = useCallback(async () => {
+  const [wanted, setWanted] = useState<Wanted | null>(null);
+  const [told, setTold] = useState("");
+  const retry = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
+  /** Ask who is logged in. Returns whether anyone is; null: there is no answer yet. */
+  const whoAmI = useCallback(async (): Promise<boolean | null> => {
+    clearTimeout(retry.current);
     try {
       setSession((await get<Session>("/session")).body);
-      setUnknown(false);
     } catch (error) {
-      const told = error instanceof ApiError ? error : new ApiError(0, String(error));
-      if (told.status === 401) {
-        setSession(null);
-        setUnknown(false);
-      } else {
-        setProblem(told.message);
-        setTimeout(() => void whoAmI(), 3000);
+      const failed = error instanceof ApiError ? error : new ApiError(0, String(error));
+      if (failed.status !== 401) {
+        setSilence(failed.message);
+        retry.current = setTimeout(() => void whoAmI(), 3000);
+        return null;
       }
+      setSession(null);
+      setUnknown(false);
+      return false;
     }
+    setSilence("");
+    setUnknown(false);
+    return true;
   }, []);
   useEffect(() => {
     ofPolls.lost = () => void whoAmI();
-    void openOnce().then((failed) => {
-      setProblem(failed);
-      return whoAmI();
-    });
+    const open = () =>
+      void openOnce().then((failed) => {
+        if (failed !== null) setProblem(failed);
+        return whoAmI();
+      });
+    open();
+    addEventListener("hashchange", open);
+    // without a users' file the end of a session refuses nothing that the page asks for
+    const look = () => document.visibilityState === "visible" && void whoAmI();
+    document.addEventListener("visibilitychange", look);
+    const timer = setInterval(look, WHO_EVERY_MS);
+    return () => {
+      removeEventListener("hashchange", open);
+      document.removeEventListener("visibilitychange", look);
+      clearInterval(timer);
+    };
   }, [whoAmI]);
-  if (isUnknown) return <main class="login">{problem ? `${problem} The page asks again by itself.` : ""}</main>;
-  if (!session) return <LoginView problem={problem} onDone={() => (setProblem(""), void whoAmI())} />;
-  return <Signed key={session.user} session={session} problem={problem} onLogOut={() => void logOut().catch(() => {}).then(whoAmI)} />;
+  if (isUnknown) return <main class="login">{silence ? `${silence} The page asks again by itself.` : ""}</main>;
+  const logIn = async () => {
+    setProblem("");
+    return whoAmI();
+  };
+  return (
+    <Asking.Provider value={(one) => (setTold(""), setWanted(one))}>
+      {session ? (
+        <Signed
+          key={session.user}
+          session={session}
+          problem={problem}
+          onLogOut={() => void logOut().catch(() => {}).then(whoAmI)}
+        />
+      ) : (
+        <LoginView problem={problem} onDone={logIn} />
+      )}
+      {wanted && <Confirm wanted={wanted} onClose={() => setWanted(null)} onTold={setTold} />}
+      <Outcome told={told} onOver={() => setTold("")} />
+    </Asking.Provider>
+  );
 }
 
 function Signed({ session, problem, onLogOut }: { session: Session; problem: string; onLogOut: () => void }) {

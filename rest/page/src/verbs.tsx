@@ -3,9 +3,22 @@
 import { createContext } from "preact";
 import { useContext, useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, ask, flowPath, type FlowBody, type Session, type TopicBody } from "./api";
+import { session } from "./poll";
 
 /** Who is logged in. */
 export const Who = createContext<Session | null>(null);
+const VERB_MOST_MS = 60_000;
+const OUTCOME_SHOWN_MS = 30_000;
+
+/** What is to be confirmed. */
+export interface Wanted {
+  verb: Verb;
+  /** What it is done to. */
+  of: string;
+  who: Session;
+}
+/** Opens the window that asks for confirmation. It is above all views, so that it stays whatever they show meanwhile. */
+export const Asking = createContext<(wanted: Wanted) => void>(() => {});
 
 export interface Verb {
   name: string;
@@ -86,32 +99,38 @@ export function verbsOfFlow(flow: FlowBody): Verb[] {
 
 export function Verbs({ verbs, of }: { verbs: Verb[]; of: string }) {
   const who = useContext(Who);
-  const [open, setOpen] = useState<Verb | null>(null);
-  const [done, setDone] = useState("");
+  const open = useContext(Asking);
   if (!who || !["operator", "admin"].includes(who.role) || !verbs.length) return null;
   return (
     <div class="verbs">
       {verbs.map((verb) => (
-        <button key={verb.name} type="button" aria-label={`${verb.name} ${of}`} onClick={() => (setDone(""), setOpen(verb))}>
+        <button key={verb.name} type="button" aria-label={`${verb.name} ${of}`} onClick={() => open({ verb, of, who })}>
           {verb.name} …
         </button>
       ))}
-      <span role="status">{done}</span>
-      {open && (
-        <Confirm
-          verb={open}
-          of={of}
-          user={who.login === "token" ? "mm2py" : who.user}
-          onEnd={(told) => (setOpen(null), setDone(told))}
-        />
-      )}
     </div>
   );
 }
 
-function Confirm({ verb, of, user, onEnd }: { verb: Verb; of: string; user: string; onEnd: (told: string) => void }) {
+/** What came of the last verb. */
+export function Outcome({ told, onOver }: { told: string; onOver: () => void }) {
+  useEffect(() => {
+    if (!told) return;
+    const timer = setTimeout(onOver, OUTCOME_SHOWN_MS);
+    return () => clearTimeout(timer);
+  }, [told]);
+  return (
+    <p role="status" class={told ? "note outcome" : "hidden"}>
+      {told}
+    </p>
+  );
+}
+
+/** `onTold` may come after `onClose`: a browser may close the window although the worker has not answered yet. */
+export function Confirm(props: { wanted: Wanted; onClose: () => void; onTold: (told: string) => void }) {
+  const { verb, of, who } = props.wanted;
+  const user = who.login === "token" ? "mm2py" : who.user;
   const dialog = useRef<HTMLDialogElement>(null);
-  const told = useRef("");
   const [reason, setReason] = useState("");
   const [error, setError] = useState("");
   const [isAsking, setAsking] = useState(false);
@@ -121,16 +140,23 @@ function Confirm({ verb, of, user, onEnd }: { verb: Verb; of: string; user: stri
   const confirm = async () => {
     setAsking(true);
     try {
-      await ask(verb.method, path, {});
-      told.current = `${verb.name}: stored; the workers follow within about two seconds.`;
+      await ask(verb.method, path, {}, undefined, VERB_MOST_MS);
+      props.onTold(`${verb.name} ${of}: stored; the workers follow within about two seconds.`);
       dialog.current?.close(); // and the focus goes back to the button
     } catch (failed) {
-      setError(failed instanceof ApiError ? failed.message : String(failed));
+      const why = whyNot(failed, who);
+      if (dialog.current?.open) setError(why);
+      else props.onTold(`${verb.name} ${of}: ${why}`);
       setAsking(false);
     }
   };
   return (
-    <dialog ref={dialog} aria-labelledby="verb" onClose={() => onEnd(told.current)}>
+    <dialog
+      ref={dialog}
+      aria-labelledby="verb"
+      onCancel={(event) => isAsking && event.preventDefault()}
+      onClose={props.onClose}
+    >
       <h2 id="verb">
         {verb.name} {of}?
       </h2>
@@ -151,12 +177,22 @@ function Confirm({ verb, of, user, onEnd }: { verb: Verb; of: string; user: stri
         <button type="button" class="strong" disabled={isAsking} onClick={() => void confirm()}>
           {verb.name}
         </button>
-        <button type="button" onClick={() => dialog.current?.close()}>
+        <button type="button" disabled={isAsking} onClick={() => dialog.current?.close()}>
           cancel
         </button>
       </p>
     </dialog>
   );
+}
+
+function whyNot(failed: unknown, who: Session): string {
+  if (!(failed instanceof ApiError)) return String(failed);
+  if (failed.status === 401) {
+    session.lost();
+    const again = who.login === "token" ? "Open the address that mm2py open FILE prints." : "Log in again.";
+    return `${failed.message} ${again}`;
+  }
+  return failed.status ? failed.message : `${failed.message} It may have been done all the same: look at Events.`;
 }
 
 function Copied({ name, text }: { name: string; text: string }) {
