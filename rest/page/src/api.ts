@@ -135,6 +135,7 @@ export interface PartitionBody {
   lag_records: number | null;
   lag_s: number | null;
   lag_note: string;
+  lag_as_of_ms: number | null;
   movement: Movement | null;
   owner: string | null;
   owner_name: string;
@@ -149,6 +150,7 @@ export interface HistoryBody {
   step_s: number;
   times_ms: number[];
   series: Record<string, (number | null)[]>;
+  events: { at_ms: number; kind: string; text: string }[];
   newest_ms: number | null;
   problem: string;
 }

@@ -3,12 +3,14 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
-import { count, seconds, time } from "./format";
+import { count, plural, seconds, time } from "./format";
 
 export interface Drawn {
   timesMs: number[];
   seconds: (number | null)[];
   records: (number | null)[];
+  /** How many topics were not copied, and so are not in the others; empty: not known. */
+  leftOut: (number | null)[];
 }
 
 const HEIGHT = 96;
@@ -16,7 +18,7 @@ const HEIGHT = 96;
 function colours() {
   const style = getComputedStyle(document.documentElement);
   const of = (name: string) => style.getPropertyValue(name).trim();
-  return { line: of("--line"), second: of("--second"), text: of("--muted"), grid: of("--rule"), unknown: of("--unknown") };
+  return { line: of("--line"), second: of("--second"), bad: of("--bad"), text: of("--muted"), grid: of("--rule"), unknown: of("--unknown") };
 }
 
 /** Shades what is not known, so that a gap does not look like nothing. */
@@ -44,7 +46,7 @@ function unknown(u: uPlot) {
 const clock = (s: number) => time(s * 1000).slice(-9, -4);
 
 function options(width: number): uPlot.Options {
-  const { line, second, text, grid } = colours();
+  const { line, second, bad, text, grid } = colours();
   const axis = { stroke: text, font: "11px system-ui", ticks: { show: false }, grid: { stroke: grid, width: 1 } };
   const most = (least: number): uPlot.Scale => ({ range: (_u, _min, max) => [0, Math.max(least, max ?? 0)] });
   return {
@@ -56,7 +58,7 @@ function options(width: number): uPlot.Options {
     scales: { x: { time: true }, s: most(10), n: most(10) },
     axes: [
       { ...axis, size: 20, space: 60, values: (_u, at) => at.map(clock) },
-      { ...axis, scale: "s", size: 46, space: 30, values: (_u, at) => at.map((one) => short(one, " s")) },
+      { ...axis, scale: "s", size: 46, space: 30, values: (_u, at) => at.map((one) => (one ? seconds(one) : "0")) },
       {
         ...axis,
         scale: "n",
@@ -64,23 +66,25 @@ function options(width: number): uPlot.Options {
         size: 46,
         space: 30,
         grid: { show: false },
-        values: (_u, at) => at.map((one) => short(one, "")),
+        values: (_u, at) => at.map((one) => short(one)),
       },
     ],
     series: [
       {},
       { scale: "s", stroke: line, width: 1.5, fill: `${line}22`, points: { show: false } },
       { scale: "n", stroke: second, width: 1, dash: [4, 3], points: { show: false } },
+      // a line along the bottom while topics were not copied: they are in neither of the others
+      { scale: "s", stroke: bad, width: 5, points: { show: false } },
     ],
     hooks: { drawClear: [unknown] },
   };
 }
 
-function short(value: number, unit: string): string {
+function short(value: number): string {
   if (value >= 1e9) return `${value / 1e9}G`;
   if (value >= 1e6) return `${value / 1e6}M`;
   if (value >= 1e4) return `${value / 1e3}k`;
-  return `${value}${unit}`;
+  return `${value}`;
 }
 
 export function Chart({ drawn, flow, note }: { drawn: Drawn; flow: string; note: string }) {
@@ -88,7 +92,12 @@ export function Chart({ drawn, flow, note }: { drawn: Drawn; flow: string; note:
   const plot = useRef<uPlot | null>(null);
   const [scheme, setScheme] = useState(0);
   const [shown, setShown] = useState<number | null>(null);
-  const data: uPlot.AlignedData = [drawn.timesMs.map((one) => one / 1000), drawn.seconds, drawn.records];
+  const data: uPlot.AlignedData = [
+    drawn.timesMs.map((one) => one / 1000),
+    drawn.seconds,
+    drawn.records,
+    drawn.timesMs.map((_, index) => (drawn.leftOut[index] ? 0 : null)),
+  ];
   useEffect(() => {
     const query = matchMedia("(prefers-color-scheme: dark)");
     const look = () => setScheme((before) => before + 1);
@@ -127,6 +136,7 @@ export function Chart({ drawn, flow, note }: { drawn: Drawn; flow: string; note:
             {time(drawn.timesMs[index])} <span class="key first" />
             {seconds(drawn.seconds[index])} <span class="key second" />
             {count(drawn.records[index])} records behind
+            {!!drawn.leftOut[index] && <span class="warn">; {plural(drawn.leftOut[index], "topic")} not copied</span>}
           </>
         )}
         {note && <span class="muted"> {note}</span>}

@@ -2,9 +2,9 @@
 
 import type { EventBody } from "./api";
 import { type Address, go } from "./address";
-import { time } from "./format";
+import { sentence, time } from "./format";
 import { Failure, Waiting } from "./parts";
-import type { Events } from "./stream";
+import { type Events, keyOf } from "./stream";
 
 const BAD = new Set(["gap", "quarantined", "member.evicted", "events.missed"]);
 
@@ -21,9 +21,11 @@ export function EventLines({ events, isOpen }: { events: EventBody[]; isOpen: bo
   );
 }
 
-const Time = ({ ms }: { ms: number }) => <time dateTime={new Date(ms).toISOString()}>{time(ms)}</time>;
+/** Says which events are not among those that are shown. */
+export const Unread = ({ events }: { events: Events }) =>
+  events.unread ? <p class="note warn">Some events are not shown. {sentence(events.unread)}</p> : null;
 
-const keyOf = (event: EventBody) => `${event.at_ms} ${event.kind} ${event.flow ?? event.group} ${event.text}`;
+const Time = ({ ms }: { ms: number }) => <time>{time(ms)}</time>;
 
 const where = (event: EventBody) => event.flow ?? (event.group ? `group ${event.group}` : "");
 
@@ -73,6 +75,7 @@ export function EventsView({ address, events }: { address: Address; events: Even
           New events are not shown at the moment. {events.error.message} The page asks again by itself.
         </p>
       )}
+      <Unread events={events} />
       {events.error && !events.events.length ? (
         <Failure error={events.error} what="events" />
       ) : !events.isOpen && !events.events.length ? (

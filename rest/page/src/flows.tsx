@@ -4,7 +4,7 @@ import { useMemo } from "preact/hooks";
 import { type Answer, type ClusterBody, type FlowBody, flowPath, get, type HistoryBody } from "./api";
 import { type Address, at, RANGES } from "./address";
 import { Chart, type Drawn } from "./chart";
-import { EventLines } from "./events";
+import { EventLines, Unread } from "./events";
 import { atLeast, bytes, count, plural, time } from "./format";
 import { ClusterMap } from "./map";
 import { Failure, Freshness, Link, useStale, Waiting } from "./parts";
@@ -17,7 +17,8 @@ import { Verbs, verbsOfFlow } from "./verbs";
 export interface Known {
   flows: Polled<Answer<FlowBody[]>>;
   clusters: Polled<Answer<ClusterBody[]>>;
-  events: Events;
+  /** Null: this user may not see them. */
+  events: Events | null;
 }
 
 export function FlowsView({ address, known }: { address: Address; known: Known }) {
@@ -54,16 +55,19 @@ export function FlowsView({ address, known }: { address: Address; known: Known }
                 <p class="note warn">It is not known whether the clusters answer. {clusters.error.message}</p>
               )}
             </section>
-            <section aria-labelledby="latest" class="panel">
-              <h2 id="latest">
-                <Link to={at({ view: "events" })}>Events</Link>
-              </h2>
-              {events.error && !events.events.length ? (
-                <Failure error={events.error} what="events" />
-              ) : (
-                <EventLines events={events.events.slice(0, 8)} isOpen={events.isOpen} />
-              )}
-            </section>
+            {events && (
+              <section aria-labelledby="latest" class="panel">
+                <h2 id="latest">
+                  <Link to={at({ view: "events" })}>Events</Link>
+                </h2>
+                {events.error && !events.events.length ? (
+                  <Failure error={events.error} what="events" />
+                ) : (
+                  <EventLines events={events.events.slice(0, 8)} isOpen={events.isOpen} />
+                )}
+                <Unread events={events} />
+              </section>
+            )}
           </aside>
         </div>
       )}
@@ -168,10 +172,10 @@ function FlowChart({ flow, range, lookedAt }: { flow: string; range: string; loo
   const drawn = useMemo((): Drawn => {
     const kept = history.value?.body;
     if (kept) {
-      const { safe_age_s: behind = [], lag_records: records = [] } = kept.series;
-      return { timesMs: kept.times_ms, seconds: behind, records };
+      const { safe_age_s: behind = [], lag_records: records = [], topics_not_copied: leftOut = [] } = kept.series;
+      return { timesMs: kept.times_ms, seconds: behind, records, leftOut };
     }
-    return grid(`flow ${flow}`, lookedAt);
+    return { ...grid(`flow ${flow}`, lookedAt), leftOut: [] };
   }, [history.value, history.value ? 0 : lookedAt]);
   const note = history.value ? history.value.body.problem : seenNote(drawn, range);
   const silence = history.value && history.error ? `As of ${time(history.atMs)}. ${history.error.message} ` : "";

@@ -14,12 +14,13 @@ import { Search } from "./search";
 import { note } from "./seen";
 import { SettingsView } from "./settings";
 import { toneOf } from "./state";
-import { useEvents } from "./stream";
+import { useEvents, useHistories } from "./stream";
 import { TopicsView } from "./topics";
 import { Asking, Confirm, Outcome, type Wanted, Who } from "./verbs";
 import { WorkersView } from "./workers";
 import "./style.css";
 
+const FLOWS_EVERY_MS = 2000;
 const WHO_EVERY_MS = 60_000;
 
 /**
@@ -112,24 +113,23 @@ function App() {
 function Signed({ session, problem, onLogOut }: { session: Session; problem: string; onLogOut: () => void }) {
   const address = useAddress();
   const seesAll = session.flows === null;
-  const flows = usePolled("flows", 2000, async (signal) => {
+  const flows = usePolled("flows", FLOWS_EVERY_MS, async (signal) => {
     const found = await getAll<FlowBody>("/v1/flows", signal);
     const atMs = Date.now();
     for (const one of found.body) {
       const records = one.lag_is_partial ? null : one.lag_records;
-      note(`flow ${one.flow}`, { atMs, records, seconds: one.verdict?.behind_s ?? null });
+      note(`flow ${one.flow}`, { atMs, records, seconds: one.verdict?.behind_s ?? null }, FLOWS_EVERY_MS);
     }
     return found;
   });
   const clusters = usePolled(seesAll && address.view === "flows" ? "clusters" : null, 2000, (signal) =>
     getAll<ClusterBody>("/v1/clusters", signal),
   );
-  const events = useEvents(seesAll && (address.view === "flows" || address.view === "events"));
+  const isOfEvents = seesAll && (address.view === "flows" || address.view === "events");
+  const streamed = useEvents(isOfEvents);
+  const names = (flows.value?.body ?? []).filter((one) => one.verdict).map((one) => one.flow);
+  const events = useHistories(isOfEvents ? names : [], streamed);
   const known = flows.value?.body ?? [];
-  const bad = known.filter((one) => ["bad", "warn"].includes(toneOf(one)[1]));
-  useEffect(() => {
-    document.title = bad.length ? `(${bad.length}) mm2py` : "mm2py";
-  }, [bad.length]);
   return (
     <Who.Provider value={session}>
       <a class="skip" href="#content">
@@ -169,7 +169,7 @@ function Signed({ session, problem, onLogOut }: { session: Session; problem: str
             {problem}
           </p>
         )}
-        {address.view === "flows" && <FlowsView address={address} known={{ flows, clusters, events }} />}
+        {address.view === "flows" && <FlowsView address={address} known={{ flows, clusters, events: seesAll ? events : null }} />}
         {address.view === "topics" && <TopicsView address={address} flows={flows} />}
         {address.view === "groups" && <GroupsView address={address} flows={flows} />}
         {address.view === "gaps" && <GapsView address={address} flows={flows} />}
@@ -177,9 +177,26 @@ function Signed({ session, problem, onLogOut }: { session: Session; problem: str
         {address.view === "workers" && <WorkersView address={address} />}
         {address.view === "events" && <EventsView address={address} events={events} />}
       </main>
+      <Title of={flows} />
       <Spoken flows={known} />
     </Who.Provider>
   );
+}
+
+/** The title of the tab: how many flows are not well, as far as that is known now. */
+function Title({ of }: { of: Polled<Answer<FlowBody[]>> }) {
+  const bad = of.value?.body.filter((one) => ["bad", "warn"].includes(toneOf(one)[1])).length;
+  const isStale = useStale(of, of.value?.ageS ?? null);
+  useEffect(() => {
+    const tell = () => {
+      const isHidden = document.visibilityState === "hidden"; // then nothing is asked
+      document.title = isHidden || isStale ? "mm2py (not watched)" : bad ? `(${bad}) mm2py` : "mm2py";
+    };
+    tell();
+    document.addEventListener("visibilitychange", tell);
+    return () => document.removeEventListener("visibilitychange", tell);
+  }, [bad, isStale]);
+  return null;
 }
 
 function AsOf({ of }: { of: Polled<Answer<unknown>> }) {

@@ -12,11 +12,18 @@ export interface Sample {
 
 const kept = new Map<string, Sample[]>();
 
-/** `most`: how many samples to keep, besides those of the last hour alone. */
-export function note(name: string, sample: Sample, most = Infinity) {
+/**
+ * Keep a sample.
+ *
+ * `everyMs`: how far samples are apart while the page is seen. Where it was not, there is a gap, and no line over it.
+ * `most`: how many samples to keep, besides those of the last hour alone.
+ */
+export function note(name: string, sample: Sample, everyMs: number, most = Infinity) {
   const samples = kept.get(name) ?? [];
   kept.set(name, samples);
-  if (samples.at(-1)?.atMs === sample.atMs) return;
+  const last = samples.at(-1);
+  if (last?.atMs === sample.atMs) return;
+  if (last && sample.atMs - last.atMs > 3 * everyMs) samples.push({ ...sample, records: null, seconds: null });
   samples.push(sample);
   while (samples[0] && (samples.length > most || samples[0].atMs < sample.atMs - KEPT_MS)) samples.shift();
 }

@@ -1,8 +1,8 @@
 // The stream of events. It is read by fetch and not by EventSource, which cannot send our header, or say why it failed.
 
-import { useEffect, useState } from "preact/hooks";
-import { ApiError, type EventBody } from "./api";
-import { backOffMs, seen, session, sleep } from "./poll";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { ApiError, type EventBody, flowPath, get, type HistoryBody } from "./api";
+import { backOffMs, seen, session, sleep, usePolled } from "./poll";
 
 export const EVENTS_MOST = 1000;
 const SILENCE_MOST_MS = 40_000;
@@ -12,19 +12,42 @@ export interface Events {
   events: EventBody[];
   error: ApiError | null;
   isOpen: boolean;
+  /** What cannot be read now, so that its events are not among them; empty: nothing. */
+  unread: string;
 }
+
+const NOTHING: Events = { events: [], error: null, isOpen: false, unread: "" };
+const AHEAD_MOST_MS = 60_000;
+const HISTORIES_EVERY_MS = 30_000;
+
+export const keyOf = (event: EventBody) => `${event.at_ms} ${event.kind} ${event.flow ?? ""} ${event.text}`;
+
+/** The newest first, and each once. */
+function merged(events: EventBody[], others: EventBody[]): EventBody[] {
+  const found = new Map([...events, ...others].map((one) => [keyOf(one), one]));
+  return [...found.values()].sort((a, b) => b.at_ms - a.at_ms).slice(0, EVENTS_MOST);
+}
+
+/** An event of a machine whose clock is ahead would stand above all that happens from now on. */
+const clamped = <T extends { at_ms: number }>(event: T): T => ({
+  ...event,
+  at_ms: event.at_ms > Date.now() + AHEAD_MOST_MS ? Date.now() : Math.max(0, event.at_ms),
+});
 
 interface Frame {
   id: string | null;
   data: string | null;
+  /** What the comment in it says cannot be read; null: it has none. */
+  unread: string | null;
 }
 
 /** Read one frame of a stream: what stands between two empty lines. */
 export function parse(text: string): Frame {
-  const frame: Frame = { id: null, data: null };
+  const frame: Frame = { id: null, data: null, unread: null };
   for (const line of text.split("\n")) {
     const [name, ...rest] = line.split(":");
     const value = rest.join(":").replace(/^ /, "");
+    if (name === "" && value.startsWith("alive")) frame.unread = value.replace(/^alive(; )?/, "");
     if (name === "id") frame.id = value;
     if (name === "data") frame.data = frame.data === null ? value : `${frame.data}\n${value}`;
   }
@@ -35,6 +58,7 @@ async function listen(
   last: { id: string },
   signal: AbortSignal,
   told: (events: EventBody[]) => void,
+  notRead: (unread: string) => void,
   opened: () => void,
 ): Promise<void> {
   const headers: Record<string, string> = { Accept: "text/event-stream", "Mm2py-Page": "1" };
@@ -61,7 +85,8 @@ async function listen(
       const events: EventBody[] = [];
       for (const frame of parts.map(parse)) {
         if (frame.id) last.id = frame.id;
-        if (frame.data) events.push(JSON.parse(frame.data) as EventBody);
+        if (frame.unread !== null) notRead(frame.unread);
+        if (frame.data) events.push(clamped(JSON.parse(frame.data) as EventBody));
       }
       if (events.length) told(events);
     }
@@ -71,12 +96,12 @@ async function listen(
 }
 
 export function useEvents(enabled: boolean): Events {
-  const [state, setState] = useState<Events>({ events: [], error: null, isOpen: false });
+  const [state, setState] = useState<Events>(NOTHING);
+  const last = useRef({ id: "" });
   useEffect(() => {
     if (!enabled) return;
     const ending = new AbortController();
     const { signal } = ending;
-    const last = { id: "" };
     const run = async () => {
       let failures = 0;
       while (!signal.aborted) {
@@ -87,13 +112,14 @@ export function useEvents(enabled: boolean): Events {
         document.addEventListener("visibilitychange", look);
         try {
           await listen(
-            last,
+            last.current,
             AbortSignal.any([signal, hidden.signal]),
             (events) =>
               setState((before) => ({
                 ...before,
-                events: [...before.events, ...events].sort((a, b) => b.at_ms - a.at_ms).slice(0, EVENTS_MOST),
+                events: merged(before.events, events),
               })),
+            (unread) => setState((before) => (before.unread === unread ? before : { ...before, unread })),
             () => {
               failures = 0;
               setState((before) => ({ ...before, error: null, isOpen: true }));
@@ -118,4 +144,39 @@ export function useEvents(enabled: boolean): Events {
     return () => ending.abort();
   }, [enabled]);
   return state;
+}
+
+/** What happened to the groups of workers, by the kinds of events. */
+const OF_GROUPS = /^(member|leader)\./;
+
+/** Add what the histories of flows keep, which the stream does not tell of before it began: members and leaders too. */
+export function useHistories(flows: string[], streamed: Events): Events {
+  const histories = usePolled(flows.length ? flows.join(" ") : null, HISTORIES_EVERY_MS, async (signal) => {
+    const events: EventBody[] = [];
+    const unread: string[] = [];
+    const readOne = async (flow: string) => {
+      try {
+        const { body } = await get<HistoryBody>(`${flowPath(flow)}/history?from=24h&step=3600`, signal);
+        if (body.problem) unread.push(`the history of ${flow}: ${body.problem}`);
+        for (const one of body.events.map(clamped)) {
+          const ofGroup = OF_GROUPS.test(one.kind);
+          events.push({ ...one, flow: ofGroup ? null : flow, group: ofGroup ? `on ${flow.split("->")[1]}` : null });
+        }
+      } catch (error) {
+        if (!(error instanceof ApiError) || error.status === 401) throw error;
+        unread.push(`the history of ${flow}: ${error.message}`);
+      }
+    };
+    await Promise.all(flows.map(readOne));
+    return { events, unread };
+  });
+  return useMemo(() => {
+    const { events, unread } = histories.value ?? { events: [], unread: [] };
+    const silent = histories.error ? ["the histories of flows"] : unread;
+    return {
+      ...streamed,
+      events: merged(events, streamed.events), // the stream names the group
+      unread: [streamed.unread, ...silent].filter(Boolean).join("; "),
+    };
+  }, [histories.value, histories.error, streamed]);
 }

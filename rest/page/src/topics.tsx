@@ -22,10 +22,12 @@ export function TopicsView({ address, flows }: { address: Address; flows: Polled
   const flow = flowOf(address, known);
   const path = flow ? `${flowPath(flow)}/topics` : null;
   const topics = usePolled(path, 2000, async (signal) => {
+    const begunMs = Date.now();
     const found = await getAll<TopicBody>(path ?? "", signal);
     const atMs = Date.now();
+    const everyMs = Math.max(2000, 4 * (atMs - begunMs));
     for (const one of found.body) {
-      note(`${flow} ${one.topic}`, { atMs, records: one.lag_records, seconds: one.lag_s }, SPARK_POINTS);
+      note(`${flow} ${one.topic}`, { atMs, records: one.lag_records, seconds: one.lag_s }, everyMs, SPARK_POINTS);
     }
     return found;
   });
@@ -48,6 +50,21 @@ export function TopicsView({ address, flows }: { address: Address; flows: Polled
   );
 }
 
+interface OfALag {
+  lag_records: number | null;
+  lag_note: string;
+  lag_as_of_ms: number | null;
+}
+
+const noteOf = (one: OfALag) => one.lag_note.replace("lag_as_of_ms", time(one.lag_as_of_ms));
+
+const Lag = ({ of }: { of: OfALag }) => (
+  <span title={noteOf(of)}>
+    {count(of.lag_records)}
+    {of.lag_records !== null && of.lag_as_of_ms !== null && <span class="warn"> as of {time(of.lag_as_of_ms)}</span>}
+  </span>
+);
+
 const isLeftOut = (topic: TopicBody) => topic.copy === null && !topic.not_copied.length;
 
 const trend = (movement: Movement | null | undefined): string => {
@@ -63,7 +80,7 @@ const trend = (movement: Movement | null | undefined): string => {
 const expiry = (movement: Movement | null | undefined): string => {
   if (movement?.expiry === "gone") return "the source has deleted records of it";
   if (movement?.expiry !== "at-this-rate") return "";
-  return movement.expires_s === null ? "expires at this rate" : `expires in ${seconds(movement.expires_s)}`;
+  return movement.expires_s === null ? "expires at this rate" : `expires in ${seconds(movement.expires_s, Math.floor)}`;
 };
 
 function Trend({ of }: { of: Movement | null | undefined }) {
@@ -105,13 +122,13 @@ function TopicList(props: { address: Address; flow: string; topics: TopicBody[];
       title: "Records behind",
       isNumber: true,
       by: (one) => one.lag_records ?? -1,
-      cell: (one) => <span title={one.lag_note}>{count(one.lag_records)}</span>,
+      cell: (one) => <Lag of={one} />,
     },
     { name: "age", title: "Behind", isNumber: true, by: (one) => one.lag_s ?? -1, cell: (one) => seconds(one.lag_s) },
     { name: "trend", title: "Moves", isWide: true, cell: (one) => <Trend of={one.copy?.movement} /> },
     {
       name: "spark",
-      title: "Last minute",
+      title: "Lately",
       isWide: true,
       cell: (one) => <Spark values={spark(`${flow} ${one.topic}`)} label="records behind, as this page has seen them" />,
     },
@@ -199,7 +216,7 @@ function OneTopic(props: { address: Address; flow: string; topic: TopicBody | un
         )}
       </p>
       {!isLeftOut(topic) && <Verbs verbs={verbsOfTopic(flow, topic)} of={`${name} of ${flow}`} />}
-      {topic.lag_note && <p class="note warn">Only part is known: {topic.lag_note}.</p>}
+      {topic.lag_note && <p class="note warn">Only part is known: {noteOf(topic)}.</p>}
       {isLeftOut(topic) && (
         <p class="note">
           Not selected ({topic.reason}): {topic.why}
@@ -266,7 +283,7 @@ function PartitionList({ address, flow, topic }: { address: Address; flow: strin
       title: "Records behind",
       isNumber: true,
       by: (one) => one.lag_records ?? -1,
-      cell: (one) => <span title={one.lag_note}>{count(one.lag_records)}</span>,
+      cell: (one) => <Lag of={one} />,
     },
     { name: "age", title: "Behind", isNumber: true, by: (one) => one.lag_s ?? -1, cell: (one) => seconds(one.lag_s) },
     { name: "trend", title: "Moves", isWide: true, cell: (one) => <Trend of={one.movement} /> },
