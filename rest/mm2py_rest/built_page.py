@@ -6,6 +6,7 @@ Its sources are in ``rest/page``. MirrorMaker 2 has no page.
 from __future__ import annotations
 
 import gzip
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ NOT_BUILT: Final = (
     "The web page is not built here: run `make page` in the checkout that mm2py was installed from, or install a wheel"
     " of mm2py that has it; REST answers without it."
 )
+_NAMED: Final = re.compile(rb'"/page/([^"]+)"')
+"""The files that the index names."""
 _TYPES: Final = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -51,9 +54,10 @@ class BuiltPage:
         try:
             built_at_ns = (self._folder / INDEX).stat().st_mtime_ns
             if built_at_ns != self._built_at_ns:
-                self._files = {one.name: _read(one) for one in self._folder.iterdir() if one.suffix in _TYPES}
-                self._built_at_ns = built_at_ns
-        except OSError:  # it is not built, or is just being built
+                files = {one.name: _read(one) for one in self._folder.iterdir() if one.suffix in _TYPES}
+                is_whole = all(name.decode() in files for name in _NAMED.findall(files[INDEX].content))
+                self._files, self._built_at_ns = (files, built_at_ns) if is_whole else ({}, 0)
+        except (OSError, KeyError):  # it is not built, or is just being built
             self._files, self._built_at_ns = {}, 0
         return self._files.get(name)
 

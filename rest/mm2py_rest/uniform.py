@@ -40,10 +40,16 @@ def uniform(scope: Scope, send: Send) -> tuple[Scope, Send]:
 
 
 def wants_page(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Return whether ``Accept`` names HTML, as that of browsers does. Clients of Connect never name it."""
-    accepted = b",".join(value for name, value in headers if name == b"accept").decode("latin-1").lower()
+    """Return whether a browser asks for a page: ``Accept`` names HTML and XHTML, or ``Sec-Fetch-Dest`` a document.
+
+    The story: Java's ``HttpURLConnection`` sends ``text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2`` unless it is
+    told otherwise. A client of Connect that uses it wants ``ServerInfo``.
+    """
+    named = list(headers)
+    accepted = b",".join(value for name, value in named if name == b"accept").decode("latin-1").lower()
+    kinds = set()
     for part in accepted.split(","):
         kind, *parameters = (one.strip() for one in part.split(";"))
-        if kind == "text/html":
-            return not any(re.fullmatch(r"q\s*=\s*0(\.0*)?", one) for one in parameters)
-    return False
+        if not any(re.fullmatch(r"q\s*=\s*0(\.0*)?", one) for one in parameters):
+            kinds.add(kind)
+    return "text/html" in kinds and ("application/xhtml+xml" in kinds or (b"sec-fetch-dest", b"document") in named)

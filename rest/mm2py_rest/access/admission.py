@@ -157,7 +157,7 @@ class RequestGate:
         """Return the user of the page's session, as it is now; None: the request has none, or has another proof."""
         if self._sessions is None or b"authorization" in headers:
             return None
-        cookie = cookie_name(scope["server"][1], is_tls=scope["scheme"] == "https")
+        cookie = cookie_name(headers.get(b"host", b"").decode("latin-1"), is_tls=scope["scheme"] == "https")
         session = self._sessions.used(names_of(headers, cookie))
         if session is None:
             return None

@@ -7,6 +7,7 @@ send without asking first, and is never allowed to. A session has the rights tha
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
@@ -91,8 +92,14 @@ def _key(name: str) -> bytes:
     return sha256(name.encode()).digest()
 
 
-def cookie_name(port: int, *, is_tls: bool) -> str:
-    """Return the name of the cookie. Browsers send a cookie to all ports of a host, so each worker has its own."""
+def cookie_name(host: str, *, is_tls: bool) -> str:
+    """Return the name of the cookie. Browsers send a cookie to all ports of a host, so each worker has its own.
+
+    Args:
+        host: the ``Host`` header. Its port is that of the browser's address, also where ports are forwarded.
+    """
+    found = re.search(r":(\d{1,5})$", host)
+    port = found[1] if found else 443 if is_tls else 80
     return f"__Host-mm2py-{port}" if is_tls else f"mm2py-{port}"
 
 

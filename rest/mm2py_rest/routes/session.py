@@ -66,5 +66,5 @@ async def end_session(services: Shared, who: Who, request: Request) -> Response:
 
 def _answer(status: int, request: Request, value: str) -> Response:
     is_tls = request.url.scheme == "https"
-    name = cookie_name(request.scope["server"][1], is_tls=is_tls)
+    name = cookie_name(request.headers.get("host", ""), is_tls=is_tls)
     return Response(status_code=status, headers={"Set-Cookie": cookie_of(name, value, is_tls=is_tls)})

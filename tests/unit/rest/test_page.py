@@ -47,11 +47,32 @@ def test_a_browser_gets_the_page_and_may_run_nothing_but_its_own_script(worker: 
     assert "Accept" in answer.headers["vary"].split(", ")
 
 
-@pytest.mark.parametrize("accept", ["*/*", "application/json", "", "text/*", "text/html;q=0", "text/plain;x=text/html"])
+JAVA = "text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2"
+"""The default of Java's HttpURLConnection."""
+
+
+@pytest.mark.parametrize(
+    "accept",
+    [
+        "*/*",
+        "application/json",
+        "",
+        "text/*",
+        "text/html;q=0,application/xhtml+xml",
+        "text/plain;x=text/html",
+        "application/xhtml+xml",
+        JAVA,
+    ],
+)
 def test_everyone_else_gets_what_connect_answers(worker: Guarded, accept: str) -> None:
     answer = worker.client().get("/", headers={"Accept": accept})
     assert set(answer.json()) == {"version", "commit", "kafka_cluster_id"}
     assert answer.headers["vary"] == "Accept"  # a cache between must not give one the other's
+
+
+def test_a_browser_that_names_no_xhtml_says_that_it_wants_a_document(worker: Guarded) -> None:
+    headers = {"Accept": "text/html, */*;q=0.8", "Sec-Fetch-Dest": "document"}
+    assert worker.client().get("/", headers=headers).content == HTML
 
 
 def test_head_is_answered_as_get_is(worker: Guarded) -> None:
@@ -127,6 +148,17 @@ def test_a_page_that_is_built_again_is_served_without_a_restart(worker: Guarded,
     assert b"C0ffee00" in client.get("/page").content
     assert client.get("/page/index-C0ffee00.js").content == SCRIPT
     assert client.get("/page/index-D3adB33f.js").status_code == 404
+
+
+def test_a_page_that_is_only_half_written_is_not_taken(folder: Path) -> None:
+    """pip and vite write one file after the other: the set was taken without the script, and kept."""
+    page = BuiltPage(folder)
+    script = folder / "index-D3adB33f.js"
+    script.rename(folder / "later")
+    assert page.file("index.html") is None
+    (folder / "later").rename(script)
+    found = page.file("index.html"), page.file("index-D3adB33f.js")
+    assert [None if one is None else one.content for one in found] == [HTML, SCRIPT]
 
 
 def test_where_users_are_asked_for_the_page_itself_takes_none_and_what_it_asks_for_does(

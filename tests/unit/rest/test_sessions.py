@@ -239,6 +239,18 @@ def test_a_page_of_another_site_is_refused_even_with_the_cookie_and_the_header(w
     assert ask(worker, "PUT", PAUSE, cookie, Origin="http://localhost:8083").status_code == 202
 
 
+def test_two_workers_behind_forwarded_ports_of_one_host_keep_their_own_sessions(worker: Guarded) -> None:
+    """Both listen at 8083: the second login took the cookie of the first."""
+    proof = {**PAGE, **basic("ann", PASSWORD)}
+    first = fresh(worker).post("/session", headers={**proof, "Host": "localhost:9001"}).headers["set-cookie"]
+    second = fresh(worker).post("/session", headers={**proof, "Host": "localhost:9002"}).headers["set-cookie"]
+    plain = fresh(worker).post("/session", headers={**proof, "Host": "[::1]"}).headers["set-cookie"]
+    assert [one.partition("=")[0] for one in (first, second, plain)] == ["mm2py-9001", "mm2py-9002", "mm2py-80"]
+    cookie = first.partition(";")[0]
+    assert ask(worker, "GET", "/session", cookie, Host="localhost:9001").json()["user"] == "ann"
+    assert ask(worker, "GET", "/session", cookie, Host="localhost:9002").status_code == 401
+
+
 def test_a_cookie_of_another_port_or_a_made_up_one_is_nobody(worker: Guarded) -> None:
     name, _, value = log_in(worker, basic("ann", PASSWORD)).partition("=")
     for cookie in (
