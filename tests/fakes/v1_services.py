@@ -41,7 +41,7 @@ from mm2py.status.target_alone import GroupsTold, OffsetsTold
 from mm2py.status.why import Explanation, TopicDetails
 from mm2py.status.why_group import GroupOnSource
 from mm2py.topics.filters import WhyNot
-from mm2py_rest.access.callers import EVERYONE, Caller
+from mm2py_rest.access.callers import EVERYONE, Caller, User
 from mm2py_rest.access.roles import CALLER_KEY
 from mm2py_rest.app import make_app
 from mm2py_rest.clusters.live import View
@@ -226,13 +226,13 @@ def _app() -> FastAPI:
     return make_app(services())
 
 
-def client(facts: Facts | None = None, **given: Any) -> TestClient:
+def client(facts: Facts | None = None, *, user: User = EVERYONE, **given: Any) -> TestClient:
     """Return a client of the application, with its own services."""
     own, app = services(facts, **given), _app()
 
     async def asked(scope: Scope, receive: Receive, send: Send) -> None:
         app.state.services = own
-        scope.setdefault("state", {})[CALLER_KEY] = Caller(EVERYONE, "", "none")
+        scope.setdefault("state", {})[CALLER_KEY] = Caller(user, "", "none")
         await app(scope, receive, send)
 
     return TestClient(asked)

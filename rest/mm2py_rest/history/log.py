@@ -74,16 +74,15 @@ class HistoryLog(TopicTable):
 
     async def read(self) -> None:
         """Read what was written since the last call. Raises: Mm2Error, see ``unread``."""
-        async with self._reading:
-            try:
-                async with asyncio.timeout(READ_MOST_S):
-                    await self._read_on()
-            except (Mm2Error, TimeoutError) as error:
-                self._metadata = None  # its leaders may have moved
-                found = self._told(error, "Reading", READ_MOST_S)
-                self.unread = str(found)
-                raise found from error
-            self.unread = ""
+        try:
+            async with asyncio.timeout(READ_MOST_S), self._reading:
+                await self._read_on()
+        except (Mm2Error, TimeoutError) as error:
+            self._metadata = None  # its leaders may have moved
+            found = self._told(error, "Reading", READ_MOST_S)
+            self.unread = str(found)
+            raise found from error
+        self.unread = ""
 
     async def _read_on(self) -> None:
         brokers = self._target()

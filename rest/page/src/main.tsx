@@ -118,7 +118,8 @@ function Signed({ session, problem, onLogOut }: { session: Session; problem: str
     const atMs = Date.now();
     for (const one of found.body) {
       const records = one.lag_is_partial ? null : one.lag_records;
-      note(`flow ${one.flow}`, { atMs, records, seconds: one.verdict?.behind_s ?? null }, FLOWS_EVERY_MS);
+      const seconds = one.verdict?.readiness === "unknown" ? null : (one.verdict?.behind_s ?? null);
+      note(`flow ${one.flow}`, { atMs, records, seconds }, FLOWS_EVERY_MS);
     }
     return found;
   });

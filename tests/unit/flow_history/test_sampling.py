@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from mm2py.flow_history.sampling import APART_MOST_S, SampledLook, values_of
 from mm2py.records.flow_history_record import Series
 from mm2py.status.facts import FlowFacts
 from mm2py.status.report import report_of
+from mm2py.status.verdict import Readiness
 from tests.fakes.v1_services import FLOW, NOW_MS, facts_of
 
 RATES = {
@@ -50,9 +53,27 @@ def test_lag_safe_time_and_topics_are_those_of_the_status() -> None:
         assert Series.LAG_RECORDS not in values
     else:
         assert values[Series.LAG_RECORDS] == now.report.lag
-    assert values.get(Series.SAFE_AGE_S) == now.report.verdict.behind_s
     assert values[Series.TOPICS_NOT_COPIED] == len(now.report.verdict.left_out) > 0
     assert not RATES & values.keys(), "one look tells no rate"
+
+
+@pytest.mark.parametrize(
+    ("readiness", "ahead_ms", "is_known"),
+    [
+        (Readiness.BEHIND, -5000, True),
+        (Readiness.UNKNOWN, -5000, False),
+        (Readiness.INCOMPLETE, 1000, True),
+        (Readiness.INCOMPLETE, 60_000, False),
+    ],
+)
+def test_the_age_of_the_safe_time_is_recorded_where_it_is_known(
+    readiness: Readiness, ahead_ms: int, *, is_known: bool
+) -> None:
+    """A worker whose clock is ahead drew a flat line at 0.0 s, however far it was behind."""
+    now = look()
+    verdict = replace(now.report.verdict, readiness=readiness, safe_at_ms=NOW_MS + ahead_ms, behind_s=0.0)
+    values = values_of(replace(now, report=replace(now.report, verdict=verdict)), None)
+    assert (Series.SAFE_AGE_S in values) == is_known
 
 
 def test_rates_are_by_how_much_ends_and_positions_have_grown() -> None:

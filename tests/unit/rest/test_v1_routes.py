@@ -29,6 +29,7 @@ from mm2py.status.facts import GroupFacts
 from mm2py.status.report import report_of
 from mm2py.topics.filters import WhyNot
 from mm2py.topics.retention import Retention
+from mm2py_rest.access.callers import Role, User
 from mm2py_rest.events.feed import STREAMS_MOST, EventFeed
 from mm2py_rest.reports.cursors import LIMIT_MOST
 from mm2py_rest.reports.flows import flow_body
@@ -123,6 +124,25 @@ def test_a_history_that_cannot_be_read_now_is_told_as_far_as_it_is_known_with_th
     told = _HistoryOf(ConfigError("B does not answer.", remedy="Wait.")).told("?from=15m")
     assert told["problem"] == "B does not answer. Wait."
     assert 7 in told["series"]["lag_records"]
+
+
+def test_a_user_of_some_flows_is_not_told_of_the_members_of_the_group() -> None:
+    """``/v1/workers`` and ``/v1/events`` refuse them as well."""
+    now_ms = time.time_ns() // 1_000_000
+    history = FlowHistory()
+    told = {
+        "gap": "orders-3 has a gap.",
+        "more": "7 more: member.joined, the last one: w9 joined.",
+        "leader.elected": "w1 leads.",
+        "member.left": "w2 left.",
+    }
+    for number, (kind, text) in enumerate(told.items()):
+        history.take(HistoryEvent(number, now_ms - 9000 + number, kind, text, f"a:{number}"))
+    history.take(HistoryEvent(9, now_ms - 100, "more", "7 more: gap, the last one: orders-9 has a gap.", "a:9"))
+    histories = {FLOW: FakeHistory(history, None)}
+    some = client(histories=histories, user=User("ci", Role.READER, frozenset({"A->B"})))
+    assert [one["kind"] for one in get("flows/A->B/history", some)["events"]] == ["gap", "more"]
+    assert len(get("flows/A->B/history", client(histories=histories))["events"]) == 5
 
 
 # One code with the commands

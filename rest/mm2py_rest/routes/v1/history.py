@@ -10,16 +10,23 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from mm2py.errors import Mm2Error
-from mm2py.flow_history.rings import DAY_MS, HOUR_MS
+from mm2py.flow_history.rings import DAY_MS, HOUR_MS, MORE
 from mm2py.moments import MOMENTS, moment_ms
-from mm2py.records.flow_history_record import FINE_S, MINUTE_S, Series
+from mm2py.records.flow_history_record import FINE_S, MINUTE_S, HistoryEvent, Series
 from mm2py.status.bodies import JsonBody
-from mm2py_rest.access.roles import READER
+from mm2py_rest.access.roles import READER, Who
 from mm2py_rest.errors import RestError
+from mm2py_rest.events.event import EventKind
 from mm2py_rest.routes.v1.asking import ERRORS, FlowPath, example_of, json_response
 from mm2py_rest.services import Shared
 
 router = APIRouter(dependencies=[READER], prefix="/v1/flows/{flow}", tags=["v1"], responses=ERRORS)
+
+
+_OF_GROUPS = frozenset(
+    {EventKind.MEMBER_JOINED, EventKind.MEMBER_LEFT, EventKind.MEMBER_EVICTED, EventKind.LEADER_ELECTED}
+)
+"""These name members that may have nothing to do with the flow: who may not see all workers is not told of them."""
 
 
 class HistoryGapBody(JsonBody):
@@ -70,6 +77,7 @@ class FlowHistoryBody(JsonBody):
 @router.get("/history", response_model=FlowHistoryBody, responses=example_of("/v1/flows/{flow}/history"))
 async def show_history(
     services: Shared,
+    who: Who,
     flow: FlowPath,
     from_: Annotated[str, Query(alias="from", max_length=40, description=f"a time: {MOMENTS}; at most 24h")] = "1h",
     to: Annotated[str | None, Query(max_length=40, description="a time; without it, now")] = None,
@@ -107,8 +115,18 @@ async def show_history(
             times_ms=times,
             series={name: tuple(numbers) for name, numbers in chart.series.items()},
             gaps=tuple(HistoryGapBody(from_ms=one.from_ms, to_ms=one.to_ms) for one in chart.gaps),
-            events=tuple(HistoryEventBody(at_ms=one.at_ms, kind=one.kind, text=one.text) for one in chart.events),
+            events=tuple(
+                HistoryEventBody(at_ms=one.at_ms, kind=one.kind, text=one.text)
+                for one in chart.events
+                if who.sees_all or not _is_of_group(one)
+            ),
             newest_ms=log.history.newest_ms,
             problem=log.problem,
         )
     )
+
+
+def _is_of_group(event: HistoryEvent) -> bool:
+    if event.kind == MORE:
+        return any(f" more: {kind}, " in event.text for kind in _OF_GROUPS)
+    return event.kind in _OF_GROUPS
