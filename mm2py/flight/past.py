@@ -23,7 +23,8 @@ READ_BEFORE_MS: Final = ANEW_MS + 5 * 60_000
 AROUND_MS: Final = 10 * 60_000
 """Changes this long before and after a moment are listed."""
 WRITTEN_MS: Final = 2 * MARK_MS
-"""A worker that wrote nothing for longer before a moment, and nothing after it, may have been unable to write."""
+"""A worker that wrote nothing for longer before a moment, and nothing after it in the same attempt, may have been
+unable to write."""
 AROUND_MOST: Final = 12
 """How many of them are listed: the nearest ones."""
 
@@ -70,6 +71,7 @@ def past_of(events: Iterable[FlightEvent], at_ms: int, topic: str) -> PastFacts:
     lost = 0
     begun: set[str] = set()
     written: set[str] = set()
+    restarted: set[str] = set()
     unknown: set[str] = set()
     for event in sorted(events, key=lambda one: one.at_ms):
         is_near = abs(event.at_ms - at_ms) <= AROUND_MS
@@ -77,7 +79,13 @@ def past_of(events: Iterable[FlightEvent], at_ms: int, topic: str) -> PastFacts:
             lost += event.changes + event.lines if is_near else 0
             if event.changes and event.since_ms <= at_ms <= event.at_ms:
                 unknown.add(event.member)
-        if isinstance(event, AllWritten | RecordedAnew) and event.at_ms >= at_ms - WRITTEN_MS:
+        if event.at_ms > at_ms and isinstance(event, RecordedAnew) and event.is_start:
+            restarted.add(event.member)  # what its previous attempt could not write is lost
+        if (
+            isinstance(event, AllWritten | RecordedAnew)
+            and event.at_ms >= at_ms - WRITTEN_MS
+            and event.member not in restarted
+        ):
             written.add(event.member)
         if is_near and (text := text_of(event, topic)):
             around.append(FlightLine(event.at_ms, event.member, text))

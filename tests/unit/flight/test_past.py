@@ -92,6 +92,23 @@ def test_a_worker_that_wrote_nothing_since_may_have_been_unable_to() -> None:
     assert past_of(log, T + WRITTEN_MS + 1, "orders").covered == frozenset()
 
 
+def test_a_later_attempt_does_not_prove_that_an_earlier_one_could_write() -> None:
+    """The leader of mm2-flight is away from T on. The attempt ends with changes that were not written and are lost. The
+    next attempt writes that it starts, and that all is written: all of its own."""
+    log: list[FlightEvent] = [
+        RecordedAnew(T - 600_000, "m", is_start=True),
+        AllWritten(T, "m"),
+        RecordedAnew(T + 420_000, "m", is_start=True),
+        AllWritten(T + 420_000, "m"),
+        RecordedAnew(T + 430_000, "m", is_start=False),
+    ]
+    assert past_of(log, T + 120_000, "orders").covered == frozenset()
+    assert past_of(log, T + WRITTEN_MS, "orders").covered == {"m"}, "it wrote all until just before"
+    assert past_of(log, T + 420_000, "orders").covered == {"m"}
+    other = [one if one.at_ms <= T else RecordedAnew(one.at_ms, "n", is_start=True) for one in log]
+    assert past_of([*other, AllWritten(T + 450_000, "m")], T + 120_000, "orders").covered == {"m"}, "it went on"
+
+
 def test_records_that_were_written_again_are_put_in_order_by_their_times() -> None:
     start = RecordedAnew(T - 60_000, "m", is_start=True)
     log: list[FlightEvent] = [start, CausesChanged(T - 30_000, "m", "orders", (STALLED,)), start]
