@@ -453,13 +453,16 @@ def _besides_pauses(seen: TopicFacts) -> tuple[NotCopied, ...]:
     if seen.unowned:
         why, remedy = "No worker has it.", "Look at the log of the leader, which mm2py status FILE names."
         found.append(not_copied(Reason.UNOWNED, why, remedy, partitions=_some(seen, seen.unowned)))
-    if standing and not is_told and not any(one.waits_for_operator for one in found):
-        found.append(_standing(seen, standing, most_urgent_first(found)))
-    if seen.partitions > seen.listed and not found:
+    waiting = {number for one in found if one.waits_for_operator for number in _about(seen, one)}
+    if (still := set(numbers(standing)) - waiting) and not is_told:
+        said = most_urgent_first(one for one in found if not still.isdisjoint(_about(seen, one)))
+        found.append(_standing(seen, ranges(sorted(still)), said))
+    told = {number for one in found for number in _about(seen, one)}
+    if new := [number for number in range(seen.listed, seen.partitions) if number not in told]:
         text = "Its new partitions are about to be copied."
         if seen.listed == 0:
             text = "The flow coordinator has found it just now."
-        found.append(not_copied(Reason.NEW, text))
+        found.append(not_copied(Reason.NEW, text, partitions=_some(seen, ranges(new))))
     if seen.moving:
         text = "Its previous worker has not released it yet."
         found.append(not_copied(Reason.MOVING, text, partitions=_some(seen, seen.moving)))

@@ -237,6 +237,36 @@ def test_a_position_that_does_not_move_is_named_where_no_worker_says_why() -> No
     assert reasons(standing="0-3", listed=0, causes=(whole,)) == ["standing", "retrying"]
 
 
+def told(**facts: Any) -> list[tuple[str, str]]:
+    return [(str(one.reason), one.partitions) for one in why_not_copied(replace(COPIED, **facts))]
+
+
+def test_a_partition_that_stands_is_named_although_another_one_waits_for_an_operator() -> None:
+    """``mm2py why --partition orders/3`` said that it is replicated, because partition 0 was at a gap."""
+    denied = Cause("target-denied", "It may not be written.", "Grant WRITE.", 5, "0")
+    assert told(standing="0,3", causes=(denied,)) == [("target-denied", "0"), ("standing", "3")]
+    (_, said) = why_not_copied(replace(COPIED, standing="3", standing_since_ms=9, causes=(denied,)))
+    assert (said.why, said.since_ms) == ("Records wait, its position does not move, and no worker has said why yet.", 9)
+    assert told(standing="0,3", stopped="0", gaps="1 truncated") == [("stopped", "0"), ("standing", "3")]
+    whole = replace(denied, partitions="")
+    assert told(standing="0,3", causes=(whole,)) == [("target-denied", "")]
+    retried = Cause("retrying", "It failed.", "", 5, "3")
+    assert [one.why for one in why_not_copied(replace(COPIED, standing="3", causes=(denied, retried)))] == [
+        denied.why,
+        "Records wait and its position does not move: It failed.",
+        retried.why,
+    ]
+
+
+def test_partitions_that_were_just_added_are_named_although_others_have_reasons() -> None:
+    denied = Cause("target-denied", "It may not be written.", "Grant WRITE.", 5, "0")
+    assert told(listed=2, causes=(denied,)) == [("target-denied", "0"), ("new", "2-3")]
+    assert told(listed=2, standing="3") == [("standing", "3"), ("new", "2")]
+    narrow = Cause("refused", "It has fewer partitions.", "Add them.", 5, "2-3")
+    assert told(listed=2, causes=(narrow,)) == [("refused", "2-3")], "they have a reason of their own"
+    assert told(listed=2) == [("new", "2-3")] and told(listed=0) == [("new", "")]
+
+
 SILENT = Cause("source-silent", "A has not answered w1 yet: refused.", "Look whether A runs.", 7)
 
 
