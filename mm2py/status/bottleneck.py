@@ -106,13 +106,19 @@ def cause_of(waits: FlowWaits | None) -> Bottleneck:
 
 
 def bottleneck_of(
-    flow: Flow, workers: Sequence[LimitedWorker], *, why_unknown: str = "", tasks_max: int | None = None
+    flow: Flow,
+    workers: Sequence[LimitedWorker],
+    *,
+    why_unknown: str = "",
+    unseen: str = "",
+    tasks_max: int | None = None,
 ) -> FlowBottleneck:
     """Return what limits a flow: what limits most of its partitions that are behind.
 
     Args:
         workers: those that own partitions of it.
         why_unknown: why workers cannot tell it, as nobody copies it; empty: they can.
+        unseen: what waits although no worker sees it wait; empty: nothing.
     """
     if why_unknown:
         return _unknown(why_unknown)
@@ -124,6 +130,8 @@ def bottleneck_of(
         silent = [one.name for one in workers if one.waits is None]
         if silent:
             return _unknown(f"{silent[0]} has not told what it waits for: it has just started, or is an older version")
+        if unseen:
+            return _unknown(unseen)
         return FlowBottleneck(Bottleneck.NOTHING_WAITS, "nothing waits", "", "", None, None)
     (cause, _), *_ = behind.most_common(1)
     limited = [one for one in workers if cause_of(one.waits) is cause]

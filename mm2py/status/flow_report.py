@@ -25,7 +25,7 @@ from mm2py.records.connector_config import DecidedBy, FlowConfig, told_writer
 from mm2py.records.control_record import MemberId, NotStarted, TaskName, TopicClaim
 from mm2py.records.gap_record import Done, Gap, GapKind
 from mm2py.records.link_use import LinkUse
-from mm2py.records.partition_ranges import ranges
+from mm2py.records.partition_ranges import numbers, ranges
 from mm2py.records.pause_record import TopicPause
 from mm2py.records.standstill import Cause
 from mm2py.secret import HIDDEN, is_hidden, shown_key
@@ -62,12 +62,14 @@ from mm2py.status.partition_lags import (
     worst_first,
 )
 from mm2py.status.pause_report import PauseReport, pause_reports
-from mm2py.status.verdict import FlowVerdict, VerdictFacts, no_match, safety_of, verdict_of
+from mm2py.status.verdict import KEEPS_UP_S, FlowVerdict, VerdictFacts, no_match, safety_of, verdict_of
 from mm2py.topics.filters import PatternTooSlow, WhyNot
 from mm2py.topics.names import remote_name_problem
 
 APPLYING_MS: Final = 60_000
 """How long a member may take to apply a version before it is reported. It may have to drain the flow first."""
+SURELY_BEHIND_S: Final = 3 * KEEPS_UP_S
+"""If the safe time is older, workers have had the time to tell that they see records wait."""
 SETTINGS_NAMED_MOST: Final = 5
 TOPICS_NAMED_MOST: Final = 3
 
@@ -877,6 +879,7 @@ def flow_report(
             flow,
             _workers_of(flow, work) if is_to_run else (),
             why_unknown=_why_limit_unknown(facts, seen, unowned=work is not None and bool(work.unowned[flow])),
+            unseen=_waits_unseen(facts, topics, verdict),
             tasks_max=facts.settings.tasks_max,
         ),
     )
@@ -897,6 +900,35 @@ def _why_limit_unknown(facts: FlowFacts, seen: FlowCircumstances, *, unowned: bo
     if seen.not_running is not None:
         return seen.not_running.why.rstrip(".")
     return "partitions of it have no worker" if unowned else ""
+
+
+def _waits_unseen(facts: FlowFacts, topics: Iterable[TopicReport], verdict: FlowVerdict) -> str:
+    """Return what waits and is not counted by workers, which measure only what they can copy; empty: nothing."""
+    for topic in topics:
+        for one in topic.not_copied:
+            if _has_waiting(facts, topic, one):
+                some = f" {one.partitions}" if one.partitions else ""
+                return f"records wait in what is not copied: {topic.topic}{some} ({one.reason})"
+    if verdict.behind_s is None or verdict.behind_s <= SURELY_BEHIND_S:
+        return ""
+    source = facts.settings.flow.source
+    why = f"; a transaction may be open on {source}" if facts.settings.read_committed else ""
+    return f"{verdict.oldest} is behind, and no worker finds records of it to copy{why}"
+
+
+def _has_waiting(facts: FlowFacts, topic: TopicReport, cause: NotCopied) -> bool:
+    """Whether records wait, or may wait, in the partitions that are not copied for this reason."""
+    if SORT_OF[cause.reason] in {Sort.CHOSEN, Sort.PASSING} or cause.reason is Reason.GONE:
+        return False
+    if cause.reason in {Reason.STALLED, Reason.STANDING}:
+        return True  # behind an open transaction the end is not shown
+    for partition in numbers(cause.partitions) if cause.partitions else range(topic.partitions):
+        key = (topic.topic, partition)
+        position = facts.positions.get(key)
+        begin, end = begin_of(facts, key, position), end_of(facts, key, position)
+        if begin is None or end is None or begin != end:
+            return True
+    return False
 
 
 def _pauses_of(facts: FlowFacts) -> Mapping[str, Sequence[TopicPause]]:

@@ -52,7 +52,7 @@ from mm2py.status.bottleneck import Bottleneck
 from mm2py.status.consumer_groups import ConsumerGroupsReport, NotReady
 from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_WAITS, exit_of_report
 from mm2py.status.facts import UNDECIDED, Facts, FlowFacts, GroupFacts, LeftOut
-from mm2py.status.flow_report import FlowReport, Guarantee, Level, TopicReport, guarantee_of
+from mm2py.status.flow_report import SURELY_BEHIND_S, FlowReport, Guarantee, Level, TopicReport, guarantee_of
 from mm2py.status.lag_movement import Expiry, LagTrendWord
 from mm2py.status.printout import ROWS_MOST, text_of
 from mm2py.status.report import MemberState, ProblemKind, Report, report_of, seems_stopped
@@ -338,6 +338,61 @@ def test_what_limits_a_flow_is_told_of_the_workers_that_copy_it() -> None:
     assert told(FlowWaits(), FlowWaits(), facts=paused)[0] == "unknown"
     log.take(Listed(W1, A_TO_B, {"orders": 3}))
     assert told(FlowWaits(), FlowWaits()) == ("unknown", "not known: partitions of it have no worker")
+
+
+def safe(log: Log, behind_s: float) -> None:
+    for member in (W1, W2):
+        point = SafePoint(round(NOW_MS - behind_s * 1000), "orders-1", 0, log.view.next_offset)
+        log.take(Beat(member, safe={A_TO_B: point}, waits={A_TO_B: FlowWaits()}))
+
+
+def test_nothing_waits_is_not_said_while_a_partition_is_behind_for_long() -> None:
+    """Behind an open transaction workers see nothing to read, so they told that nothing waits."""
+    log = two_members({share("orders", 0): W1, share("orders", 1): W2}, {"orders": 2})
+
+    def limit(behind_s: float) -> tuple[str, str]:
+        safe(log, behind_s)
+        facts = FlowFacts(replace(SETTINGS, read_committed=True), selected={"orders": 2})
+        (flow,) = reported(facts, group=log.facts(), at_ms=NOW_MS).flows
+        return str(flow.bottleneck.cause), flow.bottleneck.text
+
+    assert limit(2.0) == ("nothing-waits", "nothing waits")
+    assert limit(SURELY_BEHIND_S) == ("nothing-waits", "nothing waits"), "workers tell within seconds what is behind"
+    cause, text = limit(SURELY_BEHIND_S + 1)
+    assert cause == "unknown"
+    assert text == (
+        "not known: orders-1 is behind, and no worker finds records of it to copy; a transaction may be open on A"
+    )
+
+
+@pytest.mark.parametrize(
+    ("facts", "text"),
+    [
+        ({"standstills": [Standstill(W1, "wide", (Cause("refused", "No.", "", 5),))]}, "wide (refused)"),
+        ({"pauses": Pauses.of([TopicPause("orders", 1, "ann", NOW_MS)])}, "orders 1 (paused)"),
+        ({"pauses": Pauses.of([TopicPause("orders", 0, "ann", NOW_MS)])}, ""),
+        ({"standstills": [Standstill(W1, "orders", (Cause("stalled", "A transaction.", "", 5, "0"),))]}, "orders 0"),
+        (
+            {"backfills": [Backfill("0badcafe", {"orders": {0: Range(0, 9)}}, (), seen_at_ms=NOW_MS)]},
+            "orders (backfill)",
+        ),
+        ({"standstills": [Standstill(W1, "wide", (Cause("starting", "It looks.", "", 5),))]}, ""),
+    ],
+)
+def test_nothing_waits_is_not_said_while_records_wait_in_what_is_not_copied(facts: dict[str, Any], text: str) -> None:
+    """Of what a worker does not copy it measures nothing: refused, held by a backfill, paused, behind a transaction."""
+    log = two_members({share("orders", 0): W1, share("orders", 1): W2}, {"orders": 2})
+    safe(log, 1.0)
+    seen = of_flow(
+        selected={"orders": 2, "wide": 1},
+        positions={("orders", number): StoredPosition(next_source) for number, next_source in ((0, 9), (1, 5))},
+        starts={("wide", 0): 0},
+        ends={("orders", 0): 9, ("orders", 1): 9, ("wide", 0): 7},
+        **facts,
+    )
+    (flow,) = reported(seen, group=log.facts(), at_ms=NOW_MS).flows
+    assert flow.bottleneck.cause is (Bottleneck.UNKNOWN if text else Bottleneck.NOTHING_WAITS), flow.bottleneck.text
+    assert text in flow.bottleneck.text
 
 
 def test_a_worker_whose_session_has_expired_tells_no_longer_what_limits_it() -> None:
