@@ -95,7 +95,8 @@ def explain_then(
         text = f"It was not replicated. {why}"
         found = Explanation(what, Replicated.NO, text, str(Reason.MISSING), why, "", None, ())
     else:
-        found = _in_the_past(explain_topic(facts, report, topic, partition, names))
+        recorded = replace(report, unstored={})  # what a worker could not store, it may have recorded
+        found = _in_the_past(explain_topic(facts, recorded, topic, partition, names))
         unrecorded = sorted({*_owners(report, topic)} - past.covered)
         if (unrecorded or past.unreadable) and found.replicated is Replicated.YES:
             who = ", ".join(names.get(MemberId(one), one) for one in unrecorded)

@@ -729,6 +729,8 @@ class FlowReport:
     """How many there are."""
     bottleneck: FlowBottleneck
     """What limits it, and what would help."""
+    unstored: Mapping[MemberId, str]
+    """By live member: why it cannot store what it does not copy. Reasons may be missing then."""
 
     def told(self, said: NotCopied) -> str:
         """Return the text of a reason that concerns the whole flow; if it stops topics, also how many."""
@@ -767,6 +769,11 @@ class FlowTasks:
         """Return the members that copy partitions of a flow, most loaded first."""
         found = self._tasks.get(flow, [])
         return tuple(sorted(found, key=lambda task: (-task.bytes_per_s, -task.partitions, task.member)))
+
+    def unstored(self, flow: Flow) -> Mapping[MemberId, str]:
+        """Return by live member why it cannot store what it does not copy."""
+        live = ((name, one) for name, one in self.state.members.items() if not one.expired)
+        return {name: why for name, one in live if (why := one.troubles.get(flow))}
 
     def runs(self, flow: Flow) -> bool:
         return flow in self.state.flows
@@ -882,6 +889,7 @@ def flow_report(
             unseen=_waits_unseen(facts, topics, verdict),
             tasks_max=facts.settings.tasks_max,
         ),
+        {} if work is None else work.unstored(flow),
     )
 
 

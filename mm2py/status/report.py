@@ -359,11 +359,11 @@ def _flow_problems(flow: FlowReport, work: FlowTasks | None, clusters: Mapping[C
 
 def _unstored(flow: Flow, work: FlowTasks | None) -> Iterable[Problem]:
     """Yield a problem for workers that cannot store why they do not copy topics: the reasons are then not known."""
-    members = [] if work is None else [one for one in work.state.members.values() if not one.expired]
+    if work is None:
+        return
     whys: dict[str, list[str]] = {}
-    for member in members:
-        if why := member.troubles.get(flow):
-            whys.setdefault(why, []).append(member.joined.name)
+    for member, why in work.unstored(flow).items():
+        whys.setdefault(why, []).append(work.state.members[member].joined.name)
     for why, names in whys.items():
         text = f"{', '.join(sorted(names))} cannot store which topics are not copied, and why. {why}"
         yield Problem(ProblemKind.NOT_COPIED, str(flow), text)

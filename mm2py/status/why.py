@@ -24,6 +24,7 @@ from mm2py.records.control_record import MemberId
 from mm2py.records.gap_record import Done, GapKind
 from mm2py.records.partition_ranges import numbers, ranges
 from mm2py.secret import shown_name
+from mm2py.status.bottleneck import Bottleneck
 from mm2py.status.facts import UNDECIDED, FlowFacts
 from mm2py.status.flow_report import FlowReport, TopicReport, left_out_of, rule_of
 from mm2py.status.left_out import why_excluded_as_well, why_let_pass
@@ -40,6 +41,7 @@ from mm2py.status.not_copied import (
 from mm2py.status.partition_lags import begin_of, end_of
 from mm2py.status.pausable import NEAR_MOST
 from mm2py.topics.filters import PatternTooSlow
+from mm2py.topics.names import quarantine
 
 _BEGIN_SENTENCES: Final = frozenset({"it", "its", "no", "records", "source", "the", "they"})
 """Words with which workers begin a reason in lower case."""
@@ -72,7 +74,7 @@ class Explanation:
     why: str
     """The rule or the setting that decides, in a sentence."""
     remedy: str
-    """What would change it; empty: nothing has to, or nothing can."""
+    """What would change it, or make it faster; empty: nothing has to, or nothing can."""
     since_ms: int | None
     """Since when, by the clock of the worker that found it out; None: not known."""
     others: tuple[NotCopied, ...]
@@ -134,15 +136,23 @@ def explain_topic(
     kept = {number: count for number, count in details.quarantined.items() if partition in {None, number}}
     if kept:
         return answer(asked, Replicated.PARTLY, _in_quarantine(report.flow, topic, partition, kept))
+    if unstored := _unstored(report, found, partition, names):
+        return unknown(asked, unstored)
+    if details.quarantine_unread and facts.settings.quarantines:
+        kept_in = f"records may be in {quarantine(report.flow.source).name}, which could not be read"
+        return unknown(asked, f"{kept_in} (that needs DESCRIBE and READ): {details.quarantine_unread}")
+    limit = report.bottleneck if _is_limited(facts, report, found, partition) else None
     why = why_let_pass(topic, facts.settings.topic_filter, facts.origins)
     told = [
         f"It is replicated to {facts.settings.remote_topic(topic)}.",
         why,
         *_details(facts, found, partition, names),
+        *([] if limit is None else [f"What limits the flow: {limit.text}.", limit.remedy]),
         _skipped(facts, topic, partition),
         details.quarantine_unread and f"Note: records may be in quarantine: {details.quarantine_unread}",
     ]
-    return Explanation(asked, Replicated.YES, " ".join(filter(None, told)), "", why, "", None, ())
+    remedy = "" if limit is None else limit.remedy
+    return Explanation(asked, Replicated.YES, " ".join(filter(None, told)), "", why, remedy, None, ())
 
 
 def explain_switched_off(asked: str, origin: SettingOrigin, stored: FlowConfig | None) -> Explanation:
@@ -325,6 +335,28 @@ def _at_gap(facts: FlowFacts, topic: str, cause: NotCopied) -> NotCopied:
     more = f" (and {len(gaps) - 1} more)" if len(gaps) > 1 else ""
     why = f"Copying has stopped at a gap ({gap.kind}){more}: {gap.text}."
     return replace(cause, why=why, remedy=remedy)
+
+
+def _unstored(report: FlowReport, found: TopicReport, partition: int | None, names: Mapping[MemberId, str]) -> str:
+    """Return why reasons may be missing: a worker that would have them cannot store them; empty: all can."""
+    asked = {member for member, parts in found.owners.items() if partition is None or partition in numbers(parts)}
+    for member, why in report.unstored.items():
+        if member in asked or member == report.coordinator:
+            return f"{names.get(member, member)} cannot store which topics are not copied, and why. {why}"
+    return ""
+
+
+def _is_limited(facts: FlowFacts, report: FlowReport, found: TopicReport, partition: int | None) -> bool:
+    """Whether it does not keep up, and what limits its flow is known."""
+    if report.bottleneck.cause in {Bottleneck.NOTHING_WAITS, Bottleneck.UNKNOWN}:
+        return False
+    if found.movement is None or not found.movement.is_behind or not found.lag:
+        return False
+    if partition is None:
+        return True
+    key = (found.topic, partition)
+    position = facts.positions.get(key)
+    return begin_of(facts, key, position) != end_of(facts, key, position)
 
 
 def _in_quarantine(flow: Flow, topic: str, partition: int | None, kept: Mapping[int, int]) -> NotCopied:

@@ -106,6 +106,8 @@ def test_a_quota_of_the_source_is_named_and_nothing_waits_when_it_is_gone_and_al
             found = flow.wait_for("quota")
             assert found["text"].startswith("a quota of A delays ") and "consumer_byte_rate" in found["remedy"]
             assert f"what limits it: {found['text'].partition(' delays ')[0]}" in flow.run.status_text()[1]
+            code, why = flow.run.why("A->B", "--topic", topic)
+            assert code == 0 and "What limits the flow: a quota of A delays " in why, why
         flow.run.wait_until(
             lambda: record_count(target_cluster, f"A.{topic}") == 10_000, "all is copied", deadline_s=LATE_S
         )

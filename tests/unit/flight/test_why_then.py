@@ -9,6 +9,7 @@ from mm2py.flight.past import FlightLine, PastFacts
 from mm2py.flight.why_then import PastExplanation, config_then, explain_then, held_then, lines_of
 from mm2py.flow import ConnectorName, Kind
 from mm2py.records.connector_config import DecidedBy, FlowConfig
+from mm2py.records.control_record import Beat, Entry
 from mm2py.records.history_record import HistoryEntry, HistoryKind
 from mm2py.records.operator_request import TargetState
 from mm2py.status.bodies import WhyBody
@@ -52,6 +53,16 @@ def test_it_is_not_known_where_records_cannot_be_read() -> None:
 def test_what_the_settings_decide_needs_no_recorder() -> None:
     found = then("tmp", NOTHING).found
     assert (found.replicated, found.reason) == (Replicated.NO, "excluded")
+
+
+def test_a_worker_that_could_not_store_its_reasons_has_recorded_them() -> None:
+    state = group_state()
+    beat = Beat(W2, {FLOW: 4}, troubles={FLOW: "READ is missing."})
+    state.take(Entry(state.next_offset, T, beat))
+    facts = flow_facts(gaps=())
+    group = GroupFacts(B, "mm2py", "mm2-cluster.mm2py.internal", state)
+    report = report_of(facts_of(facts, state=state)).flows[0]
+    assert explain_then(facts, group, report, ("orders", None), NAMES, ALL, T).found.replicated is Replicated.YES
 
 
 def test_the_past_is_told_as_past_and_without_an_order() -> None:

@@ -1034,7 +1034,7 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
         "paused": "at_ms by partition reason text topic user",
         "flow": "backfills behind bottleneck checkpoints consumer_groups coordinator flow gaps_passed guarantee"
         " heartbeats held lag lag_as_of_ms lag_is_partial lag_s movement not_copied notes open_gaps owner_group"
-        " partitions_behind paused refused settings tasks tasks_max topics unowned unread verdict",
+        " partitions_behind paused refused settings tasks tasks_max topics unowned unread unstored verdict",
         "verdict": "behind_s left_out oldest readiness safe_at_ms text",
         "bottleneck": "bytes_per_s cause percent remedy text worker",
         "consumer_groups": "count exact is_synced not_ready partly reads_again_at_most reads_most_again ready",

@@ -11,13 +11,16 @@ from mm2py.cli.why import parse_arguments, text_of
 from mm2py.config.origins import SettingOrigin
 from mm2py.errors import ConfigError
 from mm2py.kafka.consumer_groups import ListedGroup
+from mm2py.records.control_record import Beat, Entry, MemberId
+from mm2py.records.flow_waits import FlowWaits, Wait
 from mm2py.records.source_offset import StoredPosition
 from mm2py.status.consumer_groups import ConsumerGroupReport
 from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_WAITS, exit_of_explanation
 from mm2py.status.report import report_of
 from mm2py.status.why import Explanation, Replicated, TopicDetails, explain_switched_off, explain_topic
 from mm2py.status.why_group import GroupOnSource, explain_group
-from tests.fakes.v1_services import FILE, FLOW, STORED, W1, W2, client, facts_of, flow_facts, group_report
+from tests.fakes.v1_services import FILE, FLOW, STORED, W1, W2, client, facts_of, flow_facts, group_report, group_state
+from tests.fakes.v1_services import NOW_MS as V1_NOW_MS
 from tests.scenarios.world import flow_settings
 
 NAMES = {W1: "host-1", W2: "host-2"}
@@ -204,9 +207,70 @@ def test_records_in_quarantine_and_lost_ones_are_never_called_replicated() -> No
         assert (found.replicated, found.reason) == (Replicated.PARTLY, "record-refused"), found.text
         assert "2 records that B has refused are in quarantine" in found.text, found.text
         assert "mm2py replay FILE 'A->B:payments' --append" in found.text, found.text
-    unread = explain_topic(facts, report, "payments", 0, NAMES, TopicDetails(quarantine_unread="READ is missing."))
-    assert "records may be in quarantine: READ is missing." in unread.text, unread.text
+    unread = explain_topic(facts, report, "payments", 0, NAMES, TopicDetails(quarantine_unread="It was refused."))
+    assert unread.replicated is Replicated.YES, "the flow puts nothing there now"
+    assert "records may be in quarantine: It was refused." in unread.text, unread.text
     assert "But 1 stretch of its records could not be copied" in explained("orders", 0).text
+
+
+def test_a_quarantine_that_cannot_be_read_leaves_it_unknown_if_the_flow_puts_records_there() -> None:
+    """Records may be missing in the copy; it was called replicated, with a note."""
+    facts = flow_facts(settings=flow_settings((*FILE, ("on.poison.record", "quarantine"))))
+    report = report_of(facts_of(facts)).flows[0]
+    found = explain_topic(facts, report, "payments", 0, NAMES, TopicDetails(quarantine_unread="It was refused."))
+    assert (found.replicated, exit_of_explanation(found)) == (Replicated.UNKNOWN, EXIT_FAILED)
+    assert found.text == (
+        "It is not known whether it is replicated: records may be in mm2-quarantine.A.internal, which could not be read"
+        " (that needs DESCRIBE and READ): It was refused."
+    )
+    assert explain_topic(facts, report, "payments", 0, NAMES).replicated is Replicated.YES
+
+
+def test_a_worker_that_cannot_store_what_it_does_not_copy_leaves_it_unknown() -> None:
+    """The verdict did not call such a flow safe, and ``mm2py why`` called each of its topics replicated."""
+
+    def asked(member: MemberId, topic: str, partition: int | None = None) -> Explanation:
+        state = group_state()
+        beat = Beat(member, {FLOW: 4}, troubles={FLOW: "READ is missing."})
+        state.take(Entry(state.next_offset, V1_NOW_MS, beat))
+        facts = flow_facts(gaps=())
+        report = report_of(facts_of(facts, state=state)).flows[0]
+        return explain_topic(facts, report, topic, partition, NAMES)
+
+    found = asked(W2, "orders", 0)
+    assert (found.replicated, exit_of_explanation(found)) == (Replicated.UNKNOWN, EXIT_FAILED)
+    assert found.text == (
+        "It is not known whether it is replicated: host-2 cannot store which topics are not copied, and why."
+        " READ is missing."
+    )
+    assert asked(W2, "payments").replicated is Replicated.YES, "the other worker copies it"
+    assert asked(W1, "orders").replicated is Replicated.UNKNOWN, "the flow coordinator tells what is refused"
+    assert asked(W1, "tmp").reason == "excluded"
+
+
+@pytest.mark.parametrize("partition", [None, 0])
+def test_what_is_behind_is_told_with_what_limits_the_flow(partition: int | None) -> None:
+    """5,000,000 records behind because of a quota, and the answer named no cause."""
+
+    def asked(waits: FlowWaits, topic: str = "payments", **extra: Any) -> Explanation:
+        state = group_state()
+        state.take(Entry(state.next_offset, V1_NOW_MS, Beat(W1, {FLOW: 4}, waits={FLOW: waits})))
+        state.take(Entry(state.next_offset, V1_NOW_MS, Beat(W2, {FLOW: 4}, waits={FLOW: FlowWaits()})))
+        facts = flow_facts(gaps=(), **extra)
+        return explain_topic(facts, report_of(facts_of(facts, state=state)).flows[0], topic, partition, NAMES)
+
+    slow = FlowWaits(1, {Wait.RATE: 90}, bytes_per_s=1_000_000)
+    found = asked(slow)
+    assert (found.replicated, found.reason, exit_of_explanation(found)) == (Replicated.YES, "", EXIT_DONE)
+    limit = "What limits the flow: bytes.per.second.max delays reads of host-0000000a 90 % of the time, 1.0 MB/s."
+    remedy = "Raise bytes.per.second.max of A->B, or leave it out."
+    assert f"{limit} {remedy}" in found.text, found.text
+    assert found.remedy == remedy
+    for other in (asked(FlowWaits()), asked(FlowWaits(1)), asked(slow, ends={("payments", 0): 90})):
+        assert (other.replicated, other.remedy) == (Replicated.YES, "")
+        assert "What limits" not in other.text, other.text
+    keeps_up = {("payments", 0): StoredPosition(90, next_target=90, moved_ms=V1_NOW_MS)}
+    assert "What limits" not in asked(slow, positions=keeps_up).text, "another topic is behind"
 
 
 def test_a_topic_that_the_source_does_not_show_is_named_with_the_rule_and_what_is_known_of_it() -> None:
