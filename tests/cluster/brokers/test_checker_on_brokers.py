@@ -43,6 +43,13 @@ def load(source: KafkaCluster, topic: str, records: int, *, transactions: bool =
     planned = Traffic(seed=11, partitions=partitions, first_timestamp_ms=now_ms(), **traffic)  # type: ignore[arg-type]
     ids = topic if transactions else None
     assert Load(source.bootstrap, topic, planned, ledger, transactional_id=ids).run(records=records) == records
+    if transactions:
+        for number in range(partitions):
+            committed = sum(not entry.is_aborted for entry in ledger.of(topic, number))
+            wait_until(
+                lambda number=number, committed=committed: len(dump(source, topic, number)) >= committed,
+                "the last transaction has its marker: the answer to a commit comes before",
+            )
     return ledger
 
 
@@ -98,10 +105,6 @@ def test_the_isolation_level_decides_whether_a_dump_holds_aborted_records(
         everything = ledger.of(topic, number)
         assert {entry.is_aborted for entry in everything} == {True, False}
         committed = [entry for entry in everything if not entry.is_aborted]
-        wait_until(
-            lambda number=number, committed=committed: len(dump(source_cluster, topic, number)) >= len(committed),
-            "the last transaction has its marker: the answer to a commit comes before",
-        )
         seen = [(record.offset, sent(record).digest) for record in dump(source_cluster, topic, number)]
         assert seen == [(entry.offset, entry.digest) for entry in committed]
         offsets = [record.offset for record in dump(source_cluster, topic, number, read_committed=False)]
