@@ -33,7 +33,7 @@ class FirstErrorGroup(asyncio.TaskGroup):
     """A task group that raises the first error of its tasks as it is; one error is enough to react to.
 
     If the group is cancelled and one of its tasks fails at the same moment, it raises CancelledError, unless the error
-    is one that nobody expects. asyncio's own group would raise the error: a loop that catches errors and tries again
+    is a defect (no ``Mm2Error``). asyncio's own group would raise the error: a loop that catches errors and tries again
     would then never end.
     """
 

@@ -1,6 +1,6 @@
 """The code in the address that ``mm2py open`` prints: it begins one session of the web page, once. Pure.
 
-Whoever has the token of REST can make a code, and only the worker checks it: the command sends nothing to anyone. The
+A user who has the token of REST can make a code, and only the worker checks it: the command sends no code. The
 story: no worker runs, and another user of the machine listens at its port. A command that asked there for an address
 would give that user the token. Of a code this user learns nothing, and the worker that comes later refuses it.
 """

@@ -97,7 +97,7 @@ def address_of(listener: Listener) -> str:
 def address_with_code(listener: Listener, token: Secret, now_ms: int, random_bytes: Callable[[int], bytes]) -> str:
     """Return an address that works once.
 
-    The code stands behind ``#``, which browsers send to nobody: only the page's own script reads it.
+    The code stands behind ``#``, which browsers do not send: only the page's own script reads it.
     """
     return f"{address_of(listener)}#once={make_code(token, listener.port, now_ms, random_bytes(NONCE_BYTES))}"
 

@@ -117,7 +117,7 @@ def bottleneck_of(
 
     Args:
         workers: those that own partitions of it.
-        why_unknown: why workers cannot tell it, as nobody copies it; empty: they can.
+        why_unknown: why workers cannot tell it; empty: they can.
         unseen: what waits although no worker sees it wait; empty: nothing.
     """
     if why_unknown:

@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from deploy.local.guardian import MARK, processes_with
 
 ROOT = Path(__file__).parents[3]
@@ -21,7 +19,6 @@ time.sleep(600)
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="The guardian looks into /proc.")
 def test_the_servers_of_a_demo_end_when_the_test_that_started_it_is_killed() -> None:
     outer = f"outer-{os.getpid()}"
     demo = subprocess.Popen(

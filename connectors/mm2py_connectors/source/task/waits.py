@@ -15,7 +15,7 @@ from mm2py_connectors.source.task.lags import Lags
 from mm2py_connectors.source.task.lanes import Lanes
 
 LOOKED_AT_MOST: Final = 100
-"""So many partitions take less than half a millisecond. Of more, each look takes others."""
+"""A look takes the time of the event loop that copies. Of more partitions, each look takes others."""
 
 
 class Waits:
