@@ -10,25 +10,22 @@ import argparse
 import asyncio
 import json
 import random
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from mm2py.cli.command import DEADLINE_S, CommandParser, within_deadline
 from mm2py.clock import Clock, SystemClock
 from mm2py.config.configuration import load_configuration
 from mm2py.config.settings import FlowSettings
-from mm2py.copying.gap_log import GapLog, GapTable
+from mm2py.copying.gap_commands import GapCommands, gaps_to_accept
+from mm2py.copying.gap_log import READ_AGAIN_S, GapTable
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.flow import Flow, check_quoted, parse_flow
 from mm2py.flow_clusters import Connected, target_of
 from mm2py.kafka.errors import KafkaError
-from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import Brokers
-from mm2py.kafka.producer.incarnation import Incarnation
-from mm2py.kafka.write_gate import gated_alone
 from mm2py.moments import time_text
 from mm2py.output import Write, say, write_out
 from mm2py.records.gap_record import Command, Gap
@@ -36,8 +33,6 @@ from mm2py.secret import printable
 from mm2py.status.bodies import GapBody, json_of
 from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_WAITS
 from mm2py.text_table import text_table
-
-POLL_S: Final = 0.5
 
 
 class WantedPartition(NamedTuple):
@@ -121,7 +116,7 @@ async def read_gaps(settings: FlowSettings, brokers: Brokers) -> list[Gap]:
         CommandFailed: they cannot be read in time.
     """
     table = GapTable(brokers, settings.status_topic)
-    await within_deadline(settings.flow.target, _read(table), f"reading {settings.status_topic}")
+    await within_deadline(settings.flow.target, table.read_patiently(), f"reading {settings.status_topic}")
     return table.gaps()
 
 
@@ -134,87 +129,50 @@ async def accept(
         CommandFailed: the status topic cannot be read or written.
     Cancelling does not undo commands that were written: they are still carried out.
     """
-    table = GapTable(brokers, settings.status_topic)
-    await within_deadline(settings.flow.target, _read(table), f"reading {settings.status_topic}")
+    target, topic = settings.flow.target, settings.status_topic
+    commands = GapCommands(
+        brokers,
+        topic,
+        group=settings.group,
+        request_timeout_s=settings.target_request_timeout_s,
+        clock=clock,
+        rng=rng,
+    )
+    gaps = await within_deadline(target, commands.gaps(), f"reading {topic}")
     outcomes: list[CommandOutcome] = []
-    commands: dict[str, tuple[WantedPartition, Command]] = {}
+    named: list[tuple[WantedPartition, Gap]] = []
     for one in wanted:
-        latest: dict[int, Gap] = {}
-        for gap in sorted(table.gaps(), key=lambda gap: gap.at_ms):
-            if gap.is_open and gap.topic == one.topic and one.partition in {None, gap.partition}:
-                latest[gap.partition] = gap
-        if not latest:
+        found = gaps_to_accept(gaps, one.topic, one.partition)
+        if not found:
             outcomes.append(CommandOutcome(one, False, "no gap of it is open."))
-        for partition, gap in sorted(latest.items()):
-            command = Command(uuid.uuid4().hex[:16], one.topic, partition, gap.position, clock.wall_ms())
-            commands[command.command_id] = (one._replace(partition=partition), command)
-    if not commands:
+        named += [(one._replace(partition=gap.partition), gap) for gap in found]
+    if not named:
         return outcomes
-    log = await within_deadline(
-        settings.flow.target, _writer(settings, brokers, table, clock, rng), "getting a producer id"
-    )
-    await within_deadline(
-        settings.flow.target, log.put(command for _, command in commands.values()), f"writing to {table.topic}"
-    )
-    return outcomes + await _answers(log, commands)
+    written = await within_deadline(target, commands.accept([gap for _, gap in named]), f"writing to {topic}")
+    return outcomes + await _answers(commands, [one for one, _ in named], written)
 
 
-async def _answers(log: GapLog, commands: dict[str, tuple[WantedPartition, Command]]) -> list[CommandOutcome]:
-    left = dict(commands)
+async def _answers(
+    commands: GapCommands, wanted: Sequence[WantedPartition], written: Sequence[Command]
+) -> list[CommandOutcome]:
+    left = {command: one for one, command in zip(wanted, written, strict=True)}
     outcomes: list[CommandOutcome] = []
     why = ""
     try:
         async with asyncio.timeout(DEADLINE_S):
             while left:
-                await _read(log)
-                for command_id, (one, command) in list(left.items()):
-                    answer = log.answer_to(command)
-                    if answer is not None:
-                        outcomes.append(CommandOutcome(one, answer.carried_out, answer.text))
-                        del left[command_id]
-                await asyncio.sleep(POLL_S if left else 0)
+                answers = await commands.answers(left)
+                for command in [command for command in left if command.command_id in answers]:
+                    answer = answers[command.command_id]
+                    outcomes.append(CommandOutcome(left.pop(command), answer.carried_out, answer.text))
+                await asyncio.sleep(READ_AGAIN_S if left else 0)
     except TimeoutError:
         why = f"no worker answered within {DEADLINE_S:g} s"
     except KafkaError as error:
         why = f"whether it was carried out cannot be read ({error.what.rstrip('.')})"
     silent = "it is still being carried out, or will be once {} runs."
-    outcomes += [CommandOutcome(one, False, f"{why}: {silent.format(one.flow)}") for one, _ in left.values()]
+    outcomes += [CommandOutcome(one, False, f"{why}: {silent.format(one.flow)}") for one in left.values()]
     return outcomes
-
-
-async def _writer(
-    settings: FlowSettings, brokers: Brokers, table: GapTable, clock: Clock, rng: random.Random
-) -> GapLog:
-    brokers = gated_alone(brokers, clock)
-    transactional_id = f"mm2py-{settings.group}-gaps-{uuid.uuid4().hex[:12]}"
-    incarnation = Incarnation(
-        brokers,
-        lambda _: transactional_id,
-        clock=clock,
-        rng=rng,
-        report=lambda _: None,
-        waiting=lambda _: None,
-    )
-    await incarnation.start()
-    writer = TopicWriter(
-        brokers,
-        table.topic,
-        incarnation,
-        rng=rng,
-        timeout_ms=int(settings.target_request_timeout_s * 500),
-    )
-    return GapLog(brokers, table.topic, table.partitions, writer, clock)
-
-
-async def _read(table: GapTable) -> None:
-    while True:
-        try:
-            await table.read()
-            return
-        except KafkaError as error:
-            if not error.retriable:
-                raise
-            await asyncio.sleep(POLL_S)
 
 
 # -- the command -------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from mm2py.clock import Clock, SystemClock
 from mm2py.command_lines import FILE, with_file
 from mm2py.config.configuration import as_argument, load_configuration
 from mm2py.config.settings import FlowSettings
-from mm2py.copying.replay import ReplaySelection, append, export, survey
+from mm2py.copying.replay import ReplaySelection, append, export, order_lost, partitions_stopped, survey
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.flow import check_quoted, parse_flow
 from mm2py.flow_clusters import target_of
@@ -175,21 +175,12 @@ async def append_to(
         return EXIT_DONE
     if found.appended:
         _say(f"{len(found.appended)} record(s) were appended to {remote} before; they are left out.")
-    waiting = found.origins - found.appended
-    if not waiting:
+    if not found.waiting:
         return EXIT_DONE
-    _say(
-        f"{len(waiting)} record(s) go to the end of {remote} on {settings.target.alias}, behind what was copied since: "
-        "their order among the others is given up."
-    )
+    _say(order_lost(found, settings.flow.target))
     is_stopped = settings.exactly_once == "enabled"
     if is_stopped:
-        numbers = sorted({origin.partition for origin in waiting})
-        _say(
-            f"{settings.flow} runs with exactly.once.source.support=enabled: as after any foreign writer it stops "
-            f"partition(s) {', '.join(map(str, numbers))} of {selection.topic}, with the next record or at its next "
-            f"start, until {with_file('mm2py gaps FILE accept', file)} lets them go on."
-        )
+        _say(partitions_stopped(found, settings.flow, with_file("mm2py gaps FILE accept", file)))
     if not yes or (is_stopped and not stop_partitions):
         passing = "--yes --stop-partitions" if is_stopped else "--yes"
         raise ConfigError("Nothing was appended.", remedy=f"Pass {passing} to append.")

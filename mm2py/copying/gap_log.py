@@ -5,6 +5,7 @@ Only records under our own keys count. Kafka Connect keeps the states of its con
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -32,6 +33,7 @@ from mm2py.records.standstill import Standstill
 ANSWERS_KEPT_MS: Final = 24 * 60 * 60 * 1000
 """An answer is removed after this time, whether it was read or not."""
 MALFORMED_KEPT_MOST: Final = 20
+READ_AGAIN_S: Final = 0.5
 
 
 class GapTable(TopicTable):
@@ -64,6 +66,17 @@ class GapTable(TopicTable):
             self._metadata = None  # its leaders may have moved
             raise
         return self._taken
+
+    async def read_patiently(self) -> None:
+        """Read what is new, however long the target does not answer. Raises: KafkaError, it refuses."""
+        while True:
+            try:
+                await self.read()
+                return
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+                await asyncio.sleep(READ_AGAIN_S)
 
     @property
     def partitions(self) -> int:

@@ -17,6 +17,7 @@ from typing import Final
 from mm2py.clock import Clock
 from mm2py.copying.reading.internal_table import each_record
 from mm2py.errors import Mm2Error
+from mm2py.flow import ClusterAlias, Flow
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION, name_of
 from mm2py.kafka.errors import BrokerRefused, Reaction
@@ -61,12 +62,35 @@ class QuarantineSurvey:
     unreadable: int = 0
     """Records in the quarantine topic that mm2py did not write."""
 
+    @property
+    def waiting(self) -> set[RecordOrigin]:
+        """Those that were not appended before."""
+        return self.origins - self.appended
+
 
 @dataclass(slots=True)
 class Appended:
     records: int = 0
     refused: list[str] = field(default_factory=list)
     """Records that the target still refuses, a sentence each."""
+
+
+def order_lost(found: QuarantineSurvey, target: ClusterAlias) -> str:
+    """Return what appending costs in any case."""
+    return (
+        f"{len(found.waiting)} record(s) go to the end of {found.remote} on {target}, behind what was copied since: "
+        "their order among the others is given up."
+    )
+
+
+def partitions_stopped(found: QuarantineSurvey, flow: Flow, accept: str = "mm2py gaps FILE accept") -> str:
+    """Return what appending costs a flow that must be exactly-once; ``accept``: the command that ends it."""
+    numbers = sorted({origin.partition for origin in found.waiting})
+    return (
+        f"{flow} runs with exactly.once.source.support=enabled: as after any foreign writer it stops partition(s) "
+        f"{', '.join(map(str, numbers))} of {found.selection.topic}, with the next record or at its next start, until "
+        f"{accept} lets them go on."
+    )
 
 
 async def survey(brokers: Brokers, quarantine: str, selection: ReplaySelection, remote: str) -> QuarantineSurvey:

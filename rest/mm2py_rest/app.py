@@ -15,6 +15,7 @@ from mm2py_rest.routes import (
     description,
     lifecycle,
     loggers,
+    loss_changes,
     offsets,
     page,
     pauses,
@@ -28,7 +29,20 @@ from mm2py_rest.services import Services
 
 RESOURCES: Final = (
     *v1.RESOURCES,  # first: most requests are for these, and routes are searched in this order
-    *(worker, connectors, lifecycle, offsets, plugins, loggers, restarts, pauses, page, session, description),
+    *(
+        worker,
+        connectors,
+        lifecycle,
+        offsets,
+        plugins,
+        loggers,
+        restarts,
+        pauses,
+        loss_changes,
+        page,
+        session,
+        description,
+    ),
 )
 
 

@@ -59,6 +59,7 @@ from mm2py_rest.history.log import HistoryLog
 from mm2py_rest.history.sources import history_sources
 from mm2py_rest.services import Services
 from mm2py_rest.settings.changes import FlowChanges
+from mm2py_rest.settings.loss_changes import LossChanges
 from mm2py_rest.settings.offset_changes import OffsetChanges
 from mm2py_rest.v1 import V1
 from mm2py_rest.worker_link import WorkerLink
@@ -144,6 +145,10 @@ async def serve(options: ServerArguments, file: SettingsFile, log: FilteringBoun
         )
         for settings in configuration.flows
     }
+    losses = {
+        settings.flow: LossChanges(functools.partial(asking.target_of, settings), clock=clock, rng=rng)
+        for settings in configuration.flows
+    }
     inquiry = Inquiry(file, lambda *to: looking.to(*to[:3]), clock=clock, rng=rng, patience=Patience(clock))
     first = next((asking.target_of(settings) for settings in configuration.flows), None)
 
@@ -194,7 +199,7 @@ async def serve(options: ServerArguments, file: SettingsFile, log: FilteringBoun
     ]
     v1 = V1(file, questions, events, histories, worker=options.worker)
     kept_id = SharedAnswer(cluster_id, clock, least_s=CLUSTER_ID_KEPT_S)
-    services = Services(configuration, link, live, changes, clock, kept_id.get, v1, offsets)
+    services = Services(configuration, link, live, changes, clock, kept_id.get, v1, offsets, losses)
     stores = {flow: one.store_audit for flow, one in changes.items()}
     audit = Audit(functools.partial(_store_audit, stores) if stores else None, log, clock, worker=options.worker)
     servers = _servers(options, configuration.rest, make_app(services), services.sessions, audit, clock, log)

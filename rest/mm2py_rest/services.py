@@ -22,6 +22,7 @@ from mm2py_rest.connector_status import is_switched_off
 from mm2py_rest.errors import RestError
 from mm2py_rest.metrics.page import render
 from mm2py_rest.settings.changes import FlowChanges
+from mm2py_rest.settings.loss_changes import LossChanges
 from mm2py_rest.settings.offset_changes import OffsetChanges
 from mm2py_rest.v1 import V1
 from mm2py_rest.worker_link import WorkerLink
@@ -45,6 +46,7 @@ class Services:
     v1: V1 = field(default_factory=V1)
     """What only the routes under /v1 need."""
     offset_changes: Mapping[Flow, OffsetChanges] = field(default_factory=dict)
+    loss_changes: Mapping[Flow, LossChanges] = field(default_factory=dict)
     page: BuiltPage = field(default_factory=BuiltPage)
     sessions: Sessions = field(init=False)
     """Of the web page; ``RequestGate`` looks into them."""

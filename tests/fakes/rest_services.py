@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from mm2py.config.rest import Exposure
+from mm2py.copying.replay import ReplaySelection
 from mm2py.logs import make_logger
 from mm2py.metrics.worker_numbers import WorkerSnapshot
 from mm2py.records.audit_record import AuditRecord
@@ -32,6 +33,7 @@ from mm2py_rest.app import make_app
 from mm2py_rest.built_page import BuiltPage
 from mm2py_rest.services import Services
 from mm2py_rest.settings.changes import Changed
+from mm2py_rest.settings.loss_changes import LossOutcome
 from tests.fakes import v1_services
 from tests.fakes.worker_snapshot import worker as worker_snapshot
 
@@ -116,12 +118,34 @@ class FakeChanges:
         pass
 
 
+class FakeLosses:
+    """Does what it is asked for, and keeps it."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[object, ...]] = []
+        self.refusal: Exception | None = None
+        self.is_done = True
+
+    async def accept(self, _: object, topic: str, partition: int, position: int | None) -> LossOutcome:
+        return self._outcome("accept", topic, partition, position)
+
+    async def replay(self, _: object, selection: ReplaySelection, *, stop_partitions: bool) -> LossOutcome:
+        return self._outcome("replay", selection, stop_partitions)
+
+    def _outcome(self, *asked: object) -> LossOutcome:
+        self.asked.append(asked)
+        if self.refusal is not None:
+            raise self.refusal
+        return LossOutcome(self.is_done, "It is told.")
+
+
 def make_services() -> Services:
     """Return the services of a worker of ``A->B``. Its file also has ``B->A``, which is refused."""
     fakes: Any = {
         "link": FakeLink(),
         "live": FakeLive(v1_services.facts_of()),
         "changes": {v1_services.FLOW: FakeChanges()},
+        "loss_changes": {v1_services.FLOW: FakeLosses()},
     }
     return replace(v1_services.services(events=EndedEvents()), **fakes)
 
@@ -176,9 +200,14 @@ class Guarded:
         return self.text.getvalue()
 
 
-def guarded(exposure: Exposure = Exposure.EVERYONE, page: BuiltPage | None = None, **options: Any) -> Guarded:
+def guarded(
+    exposure: Exposure = Exposure.EVERYONE,
+    page: BuiltPage | None = None,
+    services: Services | None = None,
+    **options: Any,
+) -> Guarded:
     """Return the whole REST application of a worker behind a gate; ``page``: the web page that it serves."""
-    services, app = make_services(), _app()
+    services, app = services or make_services(), _app()
     services.page = page or services.page
     clock = FixedClock()
     services.sessions = Sessions(clock)

@@ -529,12 +529,13 @@ def test_a_wrong_question_to_the_ledger_is_an_error_that_says_so() -> None:
     assert "offset" in get("flows/A->B/translate?topic=orders&partition=0", status=400)["message"]
 
 
-def test_nothing_under_v1_changes_anything_but_a_restart_and_pauses_of_a_topic() -> None:
+def test_nothing_under_v1_changes_anything_but_what_operators_do_to_a_topic_or_a_partition() -> None:
     paths = client().get("/openapi.json").json()["paths"]
     changing = {path for path, methods in paths.items() if path.startswith("/v1") and set(methods) != {"get"}}
     topic = "/v1/flows/{flow}/topics/{topic}"
     pauses = {f"{topic}{part}/{verb}" for part in ("", "/partitions/{partition}") for verb in ("pause", "resume")}
-    assert changing == {f"{topic}/restart", *pauses}
+    losses = {f"{topic}/partitions/{{partition}}/accept", f"{topic}/replay"}
+    assert changing == {f"{topic}/restart", *pauses, *losses}
 
 
 def test_openapi_describes_each_field_and_has_an_example_of_each_error() -> None:
