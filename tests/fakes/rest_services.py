@@ -21,6 +21,7 @@ from mm2py.records.audit_record import AuditRecord
 from mm2py.records.author import Author
 from mm2py.records.connector_config import DecidedBy, FlowConfig
 from mm2py.records.pause_record import PausedPart
+from mm2py.shared_settings.flow_config import difference
 from mm2py.status.report import Report
 from mm2py.worker.facts import Health, WorkerFacts
 from mm2py_rest.access.admission import App, RequestGate
@@ -32,7 +33,7 @@ from mm2py_rest.access.users import UsersFile
 from mm2py_rest.app import make_app
 from mm2py_rest.built_page import BuiltPage
 from mm2py_rest.services import Services
-from mm2py_rest.settings.changes import Changed
+from mm2py_rest.settings.changes import Changed, PlannedChange
 from mm2py_rest.settings.loss_changes import LossOutcome
 from tests.fakes import v1_services
 from tests.fakes.worker_snapshot import worker as worker_snapshot
@@ -88,6 +89,7 @@ class FakeLive(v1_services.FakeLive):
 class FakeChanges:
     """Keeps settings in memory."""
 
+    flow = v1_services.FLOW
     by_file: Mapping[str, str] = MappingProxyType({"topics": "orders"})
 
     def __init__(self) -> None:
@@ -95,6 +97,10 @@ class FakeChanges:
 
     async def stored(self) -> FlowConfig | None:
         return self.config
+
+    def plan(self, stored: FlowConfig | None, wanted: Mapping[str, str]) -> PlannedChange:
+        before = self.by_file if stored is None else stored.properties
+        return PlannedChange(FlowConfig(dict(wanted), DecidedBy.REST, 0), difference(before, wanted))
 
     async def change(self, wanted: Any, *, version: int | None, author: Author) -> Changed:
         before = self.config

@@ -26,6 +26,7 @@ from mm2py.config.row import Key, Status
 from mm2py.flow import ClusterAlias, Flow
 from mm2py.records.connector_config import DecidedBy, FlowConfig
 from mm2py.secret import HIDDEN, Secret, is_hidden, may_be_address
+from mm2py.shared_settings.flow_config import reach
 from mm2py.status.bodies import JsonBody
 
 MASKED_ADDRESS: Final = "[address]"
@@ -69,6 +70,10 @@ class Setting(JsonBody):
     """The file means something else than what is stored."""
     effect: str = Field(examples=["works"])
     """works, superseded (mm2py does this in its own way), not-yet (it does nothing yet) or refused."""
+    may_change: bool
+    """Workers share it, so it may be changed over REST. Else only a file has it, as addresses and credentials."""
+    in_place: bool
+    """If it is changed, copying goes on; else the flow is drained and restarts. False where it may not be changed."""
 
 
 class StoredVersion(JsonBody):
@@ -195,6 +200,8 @@ def _shared(
         file=written,
         differs=differs,
         effect=_effect(key),
+        may_change=value != HIDDEN,
+        in_place=all(part.is_in_place for part in reach([name])),
     )
 
 
@@ -218,6 +225,8 @@ def _of_file(name: str, key: Key[Any], entry: PropertyEntry | None) -> Setting:
         file=None if entry is None else _written(name, entry),
         differs=False,
         effect=_effect(key),
+        may_change=False,
+        in_place=False,
     )
 
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Query, Response
 
-from mm2py.config.flow_properties import FlowProperties, new_name
+from mm2py.config.flow_properties import FlowProperties
 from mm2py.flow import ConnectorName, Kind
 from mm2py.records.author import Author
 from mm2py.records.connector_config import FlowConfig
@@ -29,6 +29,7 @@ from mm2py_rest.models import (
     CreateRequest,
     TaskId,
 )
+from mm2py_rest.reports.setting_changes import patched
 from mm2py_rest.services import Services, Shared, is_off
 from mm2py_rest.settings.changes import Invalid
 from mm2py_rest.settings.check import SWITCHES, Checked, check, connector_properties
@@ -188,12 +189,10 @@ async def _change(
 ) -> ConnectorChanged:
     changes = services.changes_of(name)
     found = _checked(name, wanted)
-    removed = {new_name(key) or key for key, value in wanted.items() if value is None}
 
     def properties(stored: FlowConfig | None) -> FlowProperties:
         before = changes.by_file if stored is None else stored.properties
-        kept = {key: value for key, value in before.items() if key not in removed} if merge else {}
-        return {**kept, **found.properties}
+        return patched(before if merge else {}, wanted, found)
 
     outcome = await changes.change(properties, version=version, author=asker)
     services.live.changed()

@@ -28,7 +28,7 @@ from mm2py.records.connector_config import DecidedBy, FlowConfig
 from mm2py.records.operator_request import Restart, TargetState
 from mm2py.records.pause_record import PausedPart, parts_to_resume
 from mm2py.shared_settings.config_log import ConfigLog, Lost
-from mm2py.shared_settings.flow_config import changed, difference, reach
+from mm2py.shared_settings.flow_config import Difference, changed, difference, reach
 from mm2py.shared_settings.flow_owner import refuse_another_group
 from mm2py.shared_settings.follow import merged
 from mm2py.shared_settings.running_mm2 import refuse_running_mm2
@@ -60,6 +60,24 @@ class Changed:
     config: FlowConfig
     restarts: tuple[str, ...]
     """The changed settings for which the flow is drained and restarts; the others take effect while it copies."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChange:
+    """What a change of settings would store."""
+
+    config: FlowConfig
+    changes: Difference
+
+    @property
+    def restarts(self) -> tuple[str, ...]:
+        """As ``Changed.restarts``."""
+        return tuple(change.name for change in self.changes if not is_in_place(change.name))
+
+
+def is_in_place(name: str) -> bool:
+    """Return whether copying continues while this setting changes."""
+    return all(part.is_in_place for part in reach([name]))
 
 
 class FlowChanges:
@@ -118,22 +136,24 @@ class FlowChanges:
             stored = log.config
             if version is not None and version != (0 if stored is None else stored.version):
                 raise Conflict(f"Version {0 if stored is None else stored.version} is stored, and not {version}.")
-            properties = dict(wanted(stored))
-            before = self.by_file if stored is None else stored.properties
-            properties.setdefault(ENABLED, before.get(ENABLED, "true"))
-            config = replace(changed(stored, properties, DecidedBy.REST), author=author)
-            try:
-                merged(self._file.switching_on(self.flow), self.flow, config)
-            except StoredConfigUnusable as error:
-                raise Invalid({str(self.flow): error.what}) from error
-            names = [change.name for change in difference(before, properties)]
-            restarts = tuple(name for name in names if not all(part.is_in_place for part in reach([name])))
-            if stored is not None and not names and stored.by is not DecidedBy.MM2:
+            planned = self.plan(stored, wanted(stored))
+            if stored is not None and not planned.changes and stored.by is not DecidedBy.MM2:
                 return Changed(stored, ())
-            outcome = await log.write(config, instead_of=stored)
+            outcome = await log.write(replace(planned.config, author=author), instead_of=stored)
             if isinstance(outcome, Lost):
                 raise Conflict("Another writer has changed it at the same time. Read it again, and repeat the change.")
-            return Changed(outcome.config, restarts)
+            return Changed(outcome.config, planned.restarts)
+
+    def plan(self, stored: FlowConfig | None, wanted: Mapping[str, str]) -> PlannedChange:
+        """Return what would be stored in the place of ``stored``. Raises: Invalid, the flow cannot run with it."""
+        before = self.by_file if stored is None else stored.properties
+        properties = {ENABLED: before.get(ENABLED, "true"), **wanted}
+        config = changed(stored, properties, DecidedBy.REST)
+        try:
+            merged(self._file.switching_on(self.flow), self.flow, config)
+        except StoredConfigUnusable as error:
+            raise Invalid({str(self.flow): error.what}) from error
+        return PlannedChange(config, difference(before, properties))
 
     async def direct(self, kind: Kind, state: TargetState, author: Author) -> None:
         """Pause, stop or resume a connector on all workers, also after restarts; ``author`` asks for it.

@@ -13,6 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from mm2py.cli.gaps import gaps_json
+from mm2py.config.flow_properties import stored_keys
 from mm2py.config.origins import SettingOrigin
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.flow_history.rings import FlowHistory
@@ -40,6 +41,7 @@ from tests.fakes.v1_services import (
     GAPS,
     NOW_MS,
     REFUSED,
+    STORED,
     W1,
     W2,
     A,
@@ -462,6 +464,19 @@ def test_each_setting_of_a_flow_says_where_its_value_comes_from() -> None:
     assert (default["value"], default["origin"], default["file"]) == (".*", "default", None)
 
 
+def test_of_each_setting_it_is_told_whether_it_may_be_changed_and_whether_the_flow_restarts_for_it() -> None:
+    settings = by("name", get("flows/A->B/config")["settings"])
+    told = {name: (one["may_change"], one["in_place"]) for name, one in settings.items()}
+    assert told["topics"] == (True, True)
+    assert told["exactly.once.source.support"] == (True, False)
+    assert {name for name, (may_change, _) in told.items() if may_change} == stored_keys().keys()
+    assert {one for name, one in told.items() if "sasl" in name or "bootstrap" in name} == {(False, False)}
+    assert not any(setting["may_change"] for setting in get("config")["settings"])
+    secret = replace(STORED, properties={"topics": "x, sasl.jaas.config=hunter2"})
+    hidden = by("name", get("flows/A->B/config", client(facts_of(flow_facts(stored=secret))))["settings"])["topics"]
+    assert (hidden["value"], hidden["may_change"]) == ("[hidden]", False), "who edits it would store [hidden]"
+
+
 def test_without_stored_settings_the_file_counts() -> None:
     found = get("flows/A->B/config", client(facts_of(flow_facts(stored=None))))
     settings = by("name", found["settings"])
@@ -535,7 +550,8 @@ def test_nothing_under_v1_changes_anything_but_what_operators_do_to_a_topic_or_a
     topic = "/v1/flows/{flow}/topics/{topic}"
     pauses = {f"{topic}{part}/{verb}" for part in ("", "/partitions/{partition}") for verb in ("pause", "resume")}
     losses = {f"{topic}/partitions/{{partition}}/accept", f"{topic}/replay"}
-    assert changing == {f"{topic}/restart", *pauses, *losses}
+    validates = {"/v1/flows/{flow}/config/validate"}  # and changes nothing
+    assert changing == {f"{topic}/restart", *pauses, *losses, *validates}
 
 
 def test_openapi_describes_each_field_and_has_an_example_of_each_error() -> None:
