@@ -140,7 +140,7 @@ export interface PartitionBody {
   owner: string | null;
   owner_name: string;
   waits_for: string | null;
-  open_gaps: { kind: string; first_offset: number; last_offset: number; text: string }[];
+  open_gaps: OpenGap[];
   not_copied: NotCopied[];
 }
 
@@ -192,22 +192,28 @@ export interface GroupsPage {
   total: number;
 }
 
-export interface GapBody {
+/** What a gap is accepted by. */
+export interface OpenGap {
   topic: string;
   partition: number;
   kind: string;
   first_offset: number | null;
   last_offset: number | null;
-  done: string;
-  open: boolean;
+  position: number;
   at_ms: number;
   text: string;
+}
+
+export interface GapBody extends OpenGap {
+  done: string;
+  open: boolean;
 }
 
 export interface QuarantinedBody {
   topic: string;
   partition: number;
   offset: number;
+  topic_id: string | null;
   error_text: string;
   quarantined_at_ms: number;
   replayed_at_ms: number | null;
@@ -218,9 +224,17 @@ export interface BackfillBody {
   flow: string | { source: string; target: string };
   state: string;
   topics: string[];
+  partitions: number;
   offsets_copied: number;
   offsets: number;
+  begun_at_ms: number;
+  last_seen_ms_ago: number;
+  resumed: number;
+  by: string;
   text: string;
+  where: string;
+  select: string;
+  is_holding: boolean;
   is_dead: boolean;
 }
 
@@ -232,9 +246,29 @@ export interface SettingBody {
   file: { key: string; line: number | null; value: string } | null;
   differs: boolean;
   effect: string;
+  may_change: boolean;
+  in_place: boolean;
+}
+
+/** What a change of settings would come to. */
+export interface PlannedSettings {
+  version: number;
+  changes: { name: string; old: string | null; new: string | null; in_place: boolean; concerns: string[] }[];
+  restarts: boolean;
+  errors: Record<string, string>;
+  problem: string;
+  without_effect: string[];
+}
+
+/** What a setting is, as Connect's plug-ins have it. */
+export interface Definition {
+  name: string;
+  type: "BOOLEAN" | "LIST" | "LONG" | "STRING";
+  documentation: string;
 }
 
 export interface SettingsBody {
+  flow: string;
   stored: { version: number; by: string; at_ms: number; user: string; host: string; reason: string } | null;
   settings: SettingBody[];
 }
@@ -252,20 +286,24 @@ const PAGE_OF = 1000;
 /** Only this page sends it: without it the worker takes no notice of the session's cookie. */
 const OURS = { "Mm2py-Page": "1" };
 
+interface Ways {
+  headers?: Record<string, string>;
+  /** Sent as JSON. */
+  body?: unknown;
+  signal?: AbortSignal | undefined;
+  mostMs?: number;
+}
+
 /** Ask the worker. Throws ApiError, also where there is no answer (status 0). */
-export async function ask(
-  method: string,
-  path: string,
-  headers: Record<string, string>,
-  signal?: AbortSignal,
-  mostMs = ANSWER_MOST_MS,
-) {
+export async function ask(method: string, path: string, { headers, body, signal, mostMs = ANSWER_MOST_MS }: Ways = {}) {
   const late = AbortSignal.timeout(mostMs);
+  const ofBody = body === undefined ? {} : { "Content-Type": "application/json" };
   let answer: Response;
   try {
     answer = await fetch(path, {
       method,
-      headers: { Accept: "application/json", ...OURS, ...headers },
+      headers: { Accept: "application/json", ...OURS, ...ofBody, ...headers },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
       signal: signal ? AbortSignal.any([signal, late]) : late,
       cache: "no-store",
       credentials: "same-origin",
@@ -283,7 +321,7 @@ export async function ask(
 }
 
 export async function get<T>(path: string, signal?: AbortSignal): Promise<Answer<T>> {
-  const answer = await ask("GET", path, {}, signal);
+  const answer = await ask("GET", path, { signal });
   const lookedAt = Number(answer.headers.get("Mm2py-Looked-At") ?? NaN);
   const sentAtMs = Date.parse(answer.headers.get("Date") ?? "");
   const known = !Number.isNaN(lookedAt) && !Number.isNaN(sentAtMs);
@@ -315,9 +353,9 @@ export const flowPath = (flow: string) => `/v1/flows/${encodeURIComponent(flow)}
 export async function logIn(user: string, password: string): Promise<void> {
   const bytes = new TextEncoder().encode(`${user}:${password}`);
   const proof = btoa(Array.from(bytes, (one) => String.fromCharCode(one)).join(""));
-  await ask("POST", "/session", { Authorization: user ? `Basic ${proof}` : `Bearer ${password}` });
+  await ask("POST", "/session", { headers: { Authorization: user ? `Basic ${proof}` : `Bearer ${password}` } });
 }
 
-export const logInOnce = (code: string) => ask("POST", "/session", { Authorization: `Once ${code}` });
+export const logInOnce = (code: string) => ask("POST", "/session", { headers: { Authorization: `Once ${code}` } });
 
-export const logOut = () => ask("DELETE", "/session", {});
+export const logOut = () => ask("DELETE", "/session");

@@ -12,7 +12,8 @@ import { type Polled, usePolled } from "./poll";
 import { grid } from "./seen";
 import { Badge, sentenceOf, staleTone, toneOf } from "./state";
 import type { Events } from "./stream";
-import { Verbs, verbsOfFlow } from "./verbs";
+import { verbsOfFlow } from "./deeds";
+import { Verbs } from "./verbs";
 
 export interface Known {
   flows: Polled<Answer<FlowBody[]>>;

@@ -17,6 +17,8 @@ export interface Column<T> {
   isNumber?: boolean;
   /** Left out where the screen is narrow. */
   isWide?: boolean;
+  /** As narrow as what is in it. */
+  isNarrow?: boolean;
 }
 
 export function Rows<T>(props: {
@@ -95,7 +97,7 @@ const Space = ({ rows, columns }: { rows: number; columns: number }) => (
 );
 
 const classOf = <T,>(column: Column<T>) =>
-  `${column.isNumber ? "number" : ""} ${column.isWide ? "wide" : ""}`.trim() || undefined;
+  [column.isNumber && "number", column.isWide && "wide", column.isNarrow && "narrow"].filter(Boolean).join(" ") || undefined;
 
 function Heading<T>({ column, sort, onSort }: { column: Column<T>; sort: string; onSort: (sort: string) => void }) {
   const isDown = sort === `-${column.name}`;

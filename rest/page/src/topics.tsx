@@ -8,7 +8,8 @@ import { FlowChoice, flowOf } from "./choice";
 import { type Polled, usePolled } from "./poll";
 import { type Column, Rows } from "./rows";
 import { note, SPARK_POINTS, spark } from "./seen";
-import { Verbs, verbsOfTopic } from "./verbs";
+import { verbsOfPartition, verbsOfTopic } from "./deeds";
+import { useMay, Verbs } from "./verbs";
 
 const SHOWS = [
   ["", "selected"],
@@ -250,6 +251,7 @@ function PartitionList({ address, flow, topic }: { address: Address; flow: strin
   const value = partitions.value;
   const only = address.show === "problems";
   const shown = value?.items.filter((one) => !only || one.not_copied.length || one.open_gaps.length) ?? [];
+  const may = useMay("operator");
   const columns: Column<PartitionBody>[] = [
     { name: "partition", title: "Partition", isNumber: true, by: (one) => one.partition, cell: (one) => one.partition },
     {
@@ -292,6 +294,14 @@ function PartitionList({ address, flow, topic }: { address: Address; flow: strin
     { name: "target", title: "Next in the copy", isNumber: true, isWide: true, cell: (one) => count(one.target_position) },
     { name: "start", title: "Source begins", isNumber: true, isWide: true, cell: (one) => count(one.start) },
   ];
+  if (may) {
+    columns.splice(1, 0, {
+      name: "verbs",
+      title: "",
+      isNarrow: true,
+      cell: (one) => <Verbs verbs={verbsOfPartition(flow, topic, one)} of={`${topic}/${one.partition} of ${flow}`} inRow />,
+    });
+  }
   return (
     <>
       <Freshness of={partitions} what={`the partitions of ${topic}`} lookAgeS={value?.ageS ?? null} />

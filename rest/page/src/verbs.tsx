@@ -1,8 +1,9 @@
-// What an operator may do: each verb says what will happen, and how to do the same by curl or by a command.
+// The buttons of what an operator may do, and the window that says what will happen and asks for confirmation.
 
 import { createContext } from "preact";
 import { useContext, useEffect, useRef, useState } from "preact/hooks";
-import { ApiError, ask, flowPath, type FlowBody, type Session, type TopicBody } from "./api";
+import { ApiError, ask, type Session } from "./api";
+import { quoted, type Verb } from "./deeds";
 import { session } from "./poll";
 
 /** Who is logged in. */
@@ -20,89 +21,20 @@ export interface Wanted {
 /** Opens the window that asks for confirmation. It is above all views, so that it stays whatever they show meanwhile. */
 export const Asking = createContext<(wanted: Wanted) => void>(() => {});
 
-export interface Verb {
-  name: string;
-  /** What will happen, in sentences. */
-  what: string;
-  method: "PUT" | "POST";
-  path: string;
-  /** The command that does the same; null: there is none. */
-  command: ((reason: string) => string) | null;
-}
+const ROLES = ["reader", "operator", "admin"];
 
-const quoted = (text: string) => `'${text.replaceAll("'", `'\\''`)}'`;
-const because = (reason: string) => (reason ? ` --reason ${quoted(reason)}` : "");
-
-export function verbsOfTopic(flow: string, topic: TopicBody): Verb[] {
-  const path = `${flowPath(flow)}/topics/${encodeURIComponent(topic.topic)}`;
-  const command = (name: string) => (reason: string) =>
-    `mm2py ${name} FILE ${quoted(flow)} --topic ${quoted(topic.topic)}${because(reason)}`;
-  const pause: Verb = {
-    name: "pause",
-    what:
-      `Workers stop reading ${topic.topic} of ${flow} within about a second, with all its partitions and those that are added later.` +
-      " It stays paused, whatever happens to workers, until someone resumes it, and the flow is not safe to fail over until then." +
-      " Records that the source deletes meanwhile are a gap.",
-    method: "PUT",
-    path: `${path}/pause`,
-    command: command("pause"),
-  };
-  const resume: Verb = {
-    name: "resume",
-    what: `${topic.topic} of ${flow} goes on behind its last record, with those of its partitions that are paused alone.`,
-    method: "PUT",
-    path: `${path}/resume`,
-    command: command("resume"),
-  };
-  const restart: Verb = {
-    name: "restart",
-    what:
-      `What the target has not acknowledged of ${topic.topic} is forgotten and read again from the stored positions. Nothing is repeated.` +
-      " It ends a pause, and a refused topic is looked at again. A partition that a gap has stopped stays so.",
-    method: "POST",
-    path: `${path}/restart`,
-    command: null,
-  };
-  const isPaused = topic.not_copied.some((one) => one.reason === "paused");
-  return [isPaused ? resume : pause, restart];
-}
-
-export function verbsOfFlow(flow: FlowBody): Verb[] {
-  const path = `/connectors/${encodeURIComponent(`${flow.flow}.MirrorSourceConnector`)}`;
-  const command = (name: string) => (reason: string) => `mm2py ${name} FILE ${quoted(flow.flow)}${because(reason)}`;
-  const resume: Verb = {
-    name: "resume",
-    what: `${flow.flow} goes on: each partition behind its last record.`,
-    method: "PUT",
-    path: `${path}/resume`,
-    command: command("resume"),
-  };
-  const pause: Verb = {
-    name: "pause",
-    what:
-      `All workers drain ${flow.flow} within about two seconds, and nothing of it is copied until someone resumes it, also after restarts.` +
-      " Records that the source deletes meanwhile are a gap.",
-    method: "PUT",
-    path: `${path}/pause`,
-    command: command("pause"),
-  };
-  const restart: Verb = {
-    name: "restart",
-    what: `Each worker drains ${flow.flow} and starts it again, once. Nothing is repeated.`,
-    method: "POST",
-    path: `${path}/restart?includeTasks=true`,
-    command: null,
-  };
-  if (flow.state === "held") return [resume];
-  return flow.state === "running" ? [pause, restart] : [];
-}
-
-export function Verbs({ verbs, of }: { verbs: Verb[]; of: string }) {
+/** Who is logged in, if that is a role that may; else null. */
+export function useMay(role: "operator" | "admin"): Session | null {
   const who = useContext(Who);
+  return who && ROLES.indexOf(who.role) >= ROLES.indexOf(role) ? who : null;
+}
+
+export function Verbs({ verbs, of, inRow = false }: { verbs: Verb[]; of: string; inRow?: boolean }) {
+  const who = useMay("operator");
   const open = useContext(Asking);
-  if (!who || !["operator", "admin"].includes(who.role) || !verbs.length) return null;
+  if (!who || !verbs.length) return null;
   return (
-    <div class="verbs">
+    <div class={inRow ? "verbs row" : "verbs"}>
       {verbs.map((verb) => (
         <button key={verb.name} type="button" aria-label={`${verb.name} ${of}`} onClick={() => open({ verb, of, who })}>
           {verb.name} …
@@ -129,19 +61,17 @@ export function Outcome({ told, onOver }: { told: string; onOver: () => void }) 
 /** `onTold` may come after `onClose`: a browser may close the window although the worker has not answered yet. */
 export function Confirm(props: { wanted: Wanted; onClose: () => void; onTold: (told: string) => void }) {
   const { verb, of, who } = props.wanted;
-  const user = who.login === "token" ? "mm2py" : who.user;
   const dialog = useRef<HTMLDialogElement>(null);
   const [reason, setReason] = useState("");
   const [error, setError] = useState("");
   const [isAsking, setAsking] = useState(false);
+  const [isAgreed, setAgreed] = useState(!verb.agree);
   useEffect(() => dialog.current?.showModal(), []);
-  const query = reason ? `${verb.path.includes("?") ? "&" : "?"}reason=${encodeURIComponent(reason)}` : "";
-  const path = verb.path + query;
   const confirm = async () => {
     setAsking(true);
     try {
-      await ask(verb.method, path, {}, undefined, VERB_MOST_MS);
-      props.onTold(`${verb.name} ${of}: stored; the workers follow within about two seconds.`);
+      const told = await carryOut(verb, reason);
+      props.onTold(`${verb.name} ${of}: ${told}`);
       dialog.current?.close(); // and the focus goes back to the button
     } catch (failed) {
       const why = whyNot(failed, who);
@@ -161,22 +91,29 @@ export function Confirm(props: { wanted: Wanted; onClose: () => void; onTold: (t
         {verb.name} {of}?
       </h2>
       <p>{verb.what}</p>
-      <label>
-        Reason, for those who read the history{" "}
-        <input value={reason} maxLength={200} onInput={(event) => setReason(event.currentTarget.value)} />
-      </label>
-      {/* curl asks for the password itself, so that it is not among its arguments */}
-      <Copied name="curl" text={`curl -u ${quoted(user)} -X ${verb.method} ${quoted(location.origin + path)}`} />
-      {verb.command && <Copied name="command" text={verb.command(reason)} />}
+      {verb.agree && (
+        <label class="agree">
+          <input type="checkbox" checked={isAgreed} onChange={(event) => setAgreed(event.currentTarget.checked)} />
+          <span>{verb.agree}</span>
+        </label>
+      )}
+      {verb.notHere ? (
+        <p class="note warn">{verb.notHere}</p>
+      ) : (
+        <Reason reason={reason} onReason={setReason} reader={verb.isAudited ? "audit" : "history"} />
+      )}
+      <Same verb={verb} reason={reason} who={who} />
       {error && (
         <p class="note bad" role="alert">
           {error}
         </p>
       )}
       <p class="verbs">
-        <button type="button" class="strong" disabled={isAsking} onClick={() => void confirm()}>
-          {verb.name}
-        </button>
+        {!verb.notHere && (
+          <button type="button" class="strong" disabled={isAsking || !isAgreed} onClick={() => void confirm()}>
+            {verb.name}
+          </button>
+        )}
         <button type="button" disabled={isAsking} onClick={() => dialog.current?.close()}>
           cancel
         </button>
@@ -185,19 +122,62 @@ export function Confirm(props: { wanted: Wanted; onClose: () => void; onTold: (t
   );
 }
 
-function whyNot(failed: unknown, who: Session): string {
+export const Reason = (props: { reason: string; onReason: (reason: string) => void; reader: string }) => (
+  <label>
+    Reason, for those who read the {props.reader}{" "}
+    <input value={props.reason} maxLength={200} onInput={(event) => props.onReason(event.currentTarget.value)} />
+  </label>
+);
+
+/** How to do the same by curl, and by a command where there is one. */
+export function Same({ verb, reason, who }: { verb: Verb; reason: string; who: Session }) {
+  const user = who.login === "none" ? "" : ` -u ${quoted(who.login === "token" ? "mm2py" : who.user)}`;
+  const body = verb.body?.(reason);
+  const headers = { ...(body ? { "Content-Type": "application/json" } : {}), ...verb.headers };
+  const more = Object.entries(headers).map(([name, value]) => ` -H ${quoted(`${name}: ${value}`)}`);
+  // curl asks for the password itself, so that it is not among its arguments
+  const curl = `curl${user} -X ${verb.method}${more.join("")}${body ? ` -d ${quoted(JSON.stringify(body))}` : ""}`;
+  return (
+    <>
+      {!verb.notHere && <Copied name="curl" text={`${curl} ${quoted(location.origin + pathOf(verb, reason))}`} />}
+      {verb.command && <Copied name="command" text={verb.command(reason)} />}
+      {verb.ofCommand && <p class="muted">{verb.ofCommand}</p>}
+    </>
+  );
+}
+
+function pathOf(verb: Verb, reason: string): string {
+  if (!reason || verb.isAudited) return verb.path;
+  return `${verb.path}${verb.path.includes("?") ? "&" : "?"}reason=${encodeURIComponent(reason)}`;
+}
+
+/** Returns what came of it, in a sentence. Throws: as `ask`. */
+export async function carryOut(verb: Verb, reason: string): Promise<string> {
+  const body = verb.body?.(reason);
+  const answer = await ask(verb.method, pathOf(verb, reason), {
+    ...(body ? { body } : {}),
+    ...(verb.headers ? { headers: verb.headers } : {}),
+    mostMs: VERB_MOST_MS,
+  });
+  const told = (await answer.json().catch(() => ({}))) as { message?: string };
+  return told.message ?? "stored; the workers follow within about two seconds.";
+}
+
+export function whyNot(failed: unknown, who: Session): string {
   if (!(failed instanceof ApiError)) return String(failed);
   if (failed.status === 401) {
     session.lost();
     const again = who.login === "token" ? "Open the address that mm2py open FILE prints." : "Log in again.";
     return `${failed.message} ${again}`;
   }
-  return failed.status ? failed.message : `${failed.message} It may have been done all the same: look at Events.`;
+  const isKnown = failed.status !== 0 && failed.status !== 500;
+  return isKnown ? failed.message : `${failed.message} It may have been done all the same: look at Events.`;
 }
 
 function Copied({ name, text }: { name: string; text: string }) {
   const [isCopied, setCopied] = useState(false);
   const copy = () => navigator.clipboard.writeText(text).then(() => setCopied(true));
+  useEffect(() => setCopied(false), [text]);
   return (
     <p class="copied">
       <code>{text}</code>{" "}
