@@ -1,22 +1,29 @@
-// Each setting of a flow with its value, and where the value comes from.
+// Each setting of a flow with its value, and where the value comes from; admins change them here.
 
+import { useState } from "preact/hooks";
 import { type Answer, type FlowBody, flowPath, get, type SettingBody, type SettingsBody } from "./api";
 import { type Address, go } from "./address";
 import { FlowChoice, flowOf } from "./choice";
 import { count, plural, time } from "./format";
+import { Editor, type Edits, useEdits } from "./edit";
 import { Freshness, Waiting } from "./parts";
 import { type Polled, usePolled } from "./poll";
 import { type Column, Rows } from "./rows";
+import { useMay } from "./verbs";
 
 const origin = (one: SettingBody) =>
   one.origin === "file" && one.file ? `file${one.file.line === null ? "" : `, line ${one.file.line}`}` : one.origin;
+
+const versionOf = (body: SettingsBody) => body.stored?.version ?? 0;
 
 export function SettingsView({ address, flows }: { address: Address; flows: Polled<Answer<FlowBody[]>> }) {
   const known = flows.value?.body ?? [];
   const flow = flowOf(address, known);
   const path = flow ? `${flowPath(flow)}/config` : null;
   const settings = usePolled(path, 10_000, (signal) => get<SettingsBody>(path ?? "", signal));
-  const body = settings.value?.body;
+  const [newer, setNewer] = useState<SettingsBody | null>(null); // of the flow that is shown, or of another one
+  const polled = settings.value?.body;
+  const body = polled && newer?.flow === flow && versionOf(newer) > versionOf(polled) ? newer : polled;
   return (
     <>
       <h1>
@@ -33,14 +40,39 @@ export function SettingsView({ address, flows }: { address: Address; flows: Poll
                 `${body.stored.reason ? `: ${body.stored.reason}` : ""}`
               : "Nothing is stored: each worker runs by its own file."}
           </p>
-          <List address={address} flow={flow} settings={body.settings} />
+          <Editable key={flow} address={address} flow={flow} settings={body.settings} onNewer={setNewer} />
         </>
       )}
     </>
   );
 }
 
-function List({ address, flow, settings }: { address: Address; flow: string; settings: SettingBody[] }) {
+interface Of {
+  address: Address;
+  flow: string;
+  settings: SettingBody[];
+}
+
+function Editable({ address, flow, settings, onNewer }: Of & { onNewer: (settings: SettingsBody) => void }) {
+  const who = useMay("admin");
+  const [edits, setEdits] = useEdits(flow);
+  if (!who) return <List address={address} flow={flow} settings={settings} />;
+  return (
+    <>
+      <Editor flow={flow} settings={settings} edits={edits} onEdits={setEdits} onNewer={onNewer} who={who} />
+      <List
+        address={address}
+        flow={flow}
+        settings={settings}
+        edits={edits}
+        onEdit={(one) => setEdits({ ...edits, [one.name]: one.value ?? "" })}
+      />
+    </>
+  );
+}
+
+function List(props: Of & { edits?: Edits; onEdit?: (setting: SettingBody) => void }) {
+  const { address, flow, settings, edits, onEdit } = props;
   const wanted = address.q.toLowerCase();
   const shown = settings.filter(
     (one) =>
@@ -67,6 +99,20 @@ function List({ address, flow, settings }: { address: Address; flow: string; set
     { name: "default", title: "Default", isWide: true, cell: (one) => <span title={one.default ?? ""}>{one.default ?? ""}</span> },
     { name: "effect", title: "Effect", isWide: true, by: (one) => one.effect, cell: (one) => (one.effect === "works" ? "" : one.effect) },
   ];
+  if (onEdit) {
+    columns.splice(1, 0, {
+      name: "change",
+      title: "",
+      isNarrow: true,
+      cell: (one) =>
+        one.may_change &&
+        !(edits && one.name in edits) && (
+          <button type="button" class="small" aria-label={`Change ${one.name}`} onClick={() => onEdit(one)}>
+            change …
+          </button>
+        ),
+    });
+  }
   return (
     <>
       <div class="filters">
