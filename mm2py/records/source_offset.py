@@ -43,6 +43,7 @@ _OWN_FIELDS: Final = frozenset(
         "ledger_run",
         "newest_ms",
         "record_bytes",
+        "mode",
         "source_end",
         "moved_ms",
         "behind_since_ms",
@@ -96,6 +97,8 @@ class StoredPosition:
     """The newest timestamp of the batch that was copied last: it shows how old the copy is."""
     record_bytes: int | None = None
     """The mean size of the copied records, as sent: it turns a lag in records into bytes, approximately."""
+    mode: str | None = None
+    """How the batch that was copied last travelled: ``pass``, or why it was repacked or rebuilt."""
     source_end: int | None = None
     """The end of the source log as the owner knew it when it stored this."""
     moved_ms: int | None = None
@@ -184,6 +187,8 @@ def encode_value(position: StoredPosition) -> bytes:
             "behind_since_ms": position.behind_since_ms,
             "lag_before": None if position.lag_before is None else position.lag_before.text,
         }
+    if position.mode is not None:
+        fields["mode"] = position.mode
     if position.by == BY_OPERATOR:
         fields |= {"previous_by": position.previous_by, "recopy": position.recopy}
     return _dump(fields)
@@ -230,6 +235,7 @@ def decode_value(value: bytes | None) -> StoredPosition | None:
             ledger_run=_run(_text(fields, "ledger_run")),
             newest_ms=_int(fields, "newest_ms"),
             record_bytes=_int(fields, "record_bytes"),
+            mode=_text(fields, "mode"),
             source_end=_int(fields, "source_end"),
             moved_ms=_int(fields, "moved_ms"),
             behind_since_ms=_int(fields, "behind_since_ms"),

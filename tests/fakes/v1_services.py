@@ -112,7 +112,9 @@ def flow_facts(**extra: Any) -> FlowFacts:
         positions={
             ("orders", 0): StoredPosition(70, next_target=68),
             ("orders", 1): StoredPosition(5, next_target=5),
-            ("payments", 0): StoredPosition(90, next_target=90, newest_ms=NOW_MS - 2500, record_bytes=100),
+            ("payments", 0): StoredPosition(
+                90, next_target=90, newest_ms=NOW_MS - 2500, record_bytes=100, mode="repack"
+            ),
         },
         gaps=GAPS,
         standstills=STANDSTILLS,

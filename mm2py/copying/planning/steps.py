@@ -317,6 +317,8 @@ class Tally:
     rebuilt: Counter[str] = field(default_factory=Counter)
     dropped: Counter[str] = field(default_factory=Counter)
     last_timestamp_ms: int = -1
+    last_mode: str = ""
+    """How the last batch travelled: ``pass``, or why it was made anew; empty: there was none yet."""
 
     def begin(self, source_offset: int, target_offset: int | None) -> None:
         """Note that copying begins or continues here."""
@@ -328,8 +330,10 @@ class Tally:
         self.last_timestamp_ms = batch.max_timestamp_ms
         if batch.reason is None:
             self.passed += 1
+            self.last_mode = "pass"
         else:
             self.rebuilt[batch.reason] += 1
+            self.last_mode = batch.reason
 
     def count_dropped(self, step: Dropped) -> None:
         """Count a step with nothing for the target."""

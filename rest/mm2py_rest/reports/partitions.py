@@ -15,6 +15,7 @@ from mm2py.status.flow_report import FlowReport, TopicReport
 from mm2py.status.lag_movement import LagMovement
 from mm2py.status.not_copied import NotCopied
 from mm2py.status.partition_lags import end_of, partition_movement
+from mm2py_rest.reports.copy_modes import mode_of
 from mm2py_rest.reports.lag import Looks, lags_of
 
 
@@ -45,6 +46,9 @@ class PartitionCopy:
     now."""
     movement: LagMovement | None
     """How its lag moves, as in ``/v1/status``; null: the lag is not known."""
+    mode: str | None
+    """How its last batch travelled: pass, repack, or rebuild with the reason; null: nothing was copied yet, or by a
+    version that does not tell."""
     owner: MemberId | None
     """The member that copies it; null: none does."""
     owner_name: str
@@ -97,6 +101,7 @@ def partition_copies(
                 *lags[partition],
                 report.lag_as_of_ms,
                 None if lags[partition].records is None else partition_movement(facts, key, looks.at_ms),
+                mode_of(position),
                 owner,
                 _name_of(owner, state),
                 None if owned is None else owned.waits_for,

@@ -6,11 +6,13 @@ remote topic that is not empty; workers store these in the status topic.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mm2py.status.facts import FlowFacts
 from mm2py.status.flow_report import FlowReport, TopicReport, left_out_of
 from mm2py.status.not_copied import NotCopied, Reason
+from mm2py_rest.reports.copy_modes import modes_of
 from mm2py_rest.reports.lag import NO_OFFSETS, Lag, Looks, lags_of, sum_of
 
 
@@ -44,6 +46,9 @@ class TopicCopy:
     """Why a lag is not known."""
     lag_as_of_ms: int | None
     """The source does not answer: the lag is what workers knew at this time, or a little before. Null: as of now."""
+    modes: Mapping[str, int]
+    """How the last batches of its partitions travelled: pass, repack, or rebuild with the reason, and of how many
+    partitions; those that do not tell are left out."""
     copy: TopicReport | None
     """Its partitions in numbers, and who copies them; null: the settings leave it out."""
 
@@ -58,13 +63,14 @@ def topic_copies(facts: FlowFacts, report: FlowReport, looks: Looks) -> list[Top
 
 def _left_out(topic: str, remote: str, facts: FlowFacts) -> TopicCopy:
     reason, text = left_out_of(facts, topic)
-    return TopicCopy(topic, remote, False, reason, text, "", None, (), None, None, None, "", None, None)
+    return TopicCopy(topic, remote, False, reason, text, "", None, (), None, None, None, "", None, {}, None)
 
 
 def _selected(topic: TopicReport, remote: str, facts: FlowFacts, looks: Looks, as_of_ms: int | None) -> TopicCopy:
     lag = sum_of(lags_of(facts, topic, looks, as_of_ms))
+    modes = modes_of(facts.positions.get((topic.topic, number)) for number in range(topic.partitions))
     if topic.is_copied:
-        return TopicCopy(topic.topic, remote, True, None, "", "", None, (), *lag, as_of_ms, topic)
+        return TopicCopy(topic.topic, remote, True, None, "", "", None, (), *lag, as_of_ms, modes, topic)
     first = topic.not_copied[0]
     if first.is_left_out:
         lag = Lag(None, None, None, "")
@@ -81,5 +87,6 @@ def _selected(topic: TopicReport, remote: str, facts: FlowFacts, looks: Looks, a
         topic.not_copied,
         *lag,
         as_of_ms,
+        modes,
         topic,
     )

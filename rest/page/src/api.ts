@@ -123,6 +123,8 @@ export interface TopicBody {
   lag_s: number | null;
   lag_note: string;
   lag_as_of_ms: number | null;
+  /** How many partitions copy how. */
+  modes: Record<string, number>;
   copy: { partitions: number; owners: Record<string, string>; open_gaps: number; movement: Movement | null } | null;
 }
 
@@ -137,6 +139,7 @@ export interface PartitionBody {
   lag_note: string;
   lag_as_of_ms: number | null;
   movement: Movement | null;
+  mode: string | null;
   owner: string | null;
   owner_name: string;
   waits_for: string | null;

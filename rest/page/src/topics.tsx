@@ -2,7 +2,7 @@
 
 import { type Answer, type FlowBody, flowPath, getAll, type Movement, type PartitionBody, type TopicBody, type WorkerBody } from "./api";
 import { type Address, at, go, write } from "./address";
-import { bytes, count, plural, seconds, time } from "./format";
+import { bytes, count, plural, seconds, time, UNKNOWN } from "./format";
 import { Freshness, Link, Spark, Waiting } from "./parts";
 import { FlowChoice, flowOf } from "./choice";
 import { type Polled, usePolled } from "./poll";
@@ -65,6 +65,18 @@ const Lag = ({ of }: { of: OfALag }) => (
     {of.lag_records !== null && of.lag_as_of_ms !== null && <span class="warn"> as of {time(of.lag_as_of_ms)}</span>}
   </span>
 );
+
+const MODES =
+  "How the last batch travelled: passed as bytes, repacked (small ones became one), or rebuilt, because it could not stay as it was.";
+
+/** How a topic is copied: one mode, or how many partitions have each. */
+function modes({ modes: found }: TopicBody): string {
+  const names = Object.keys(found);
+  if (names.length < 2) return names[0] ?? "";
+  return Object.entries(found)
+    .map(([mode, partitions]) => `${mode} ${count(partitions)}`)
+    .join(", ");
+}
 
 const isLeftOut = (topic: TopicBody) => topic.copy === null && !topic.not_copied.length;
 
@@ -141,6 +153,7 @@ function TopicList(props: { address: Address; flow: string; topics: TopicBody[];
       by: (one) => one.copy?.partitions ?? -1,
       cell: (one) => count(one.copy?.partitions),
     },
+    { name: "mode", title: "Mode", isWide: true, by: (one) => modes(one), cell: (one) => <span title={MODES}>{modes(one)}</span> },
     {
       name: "owners",
       title: "Workers",
@@ -289,6 +302,13 @@ function PartitionList({ address, flow, topic }: { address: Address; flow: strin
     },
     { name: "age", title: "Behind", isNumber: true, by: (one) => one.lag_s ?? -1, cell: (one) => seconds(one.lag_s) },
     { name: "trend", title: "Moves", isWide: true, cell: (one) => <Trend of={one.movement} /> },
+    {
+      name: "mode",
+      title: "Mode",
+      isWide: true,
+      by: (one) => one.mode ?? "",
+      cell: (one) => <span title={MODES}>{one.mode ?? UNKNOWN}</span>,
+    },
     { name: "position", title: "Next to copy", isNumber: true, isWide: true, cell: (one) => count(one.position) },
     { name: "end", title: "Source ends", isNumber: true, isWide: true, cell: (one) => count(one.end) },
     { name: "target", title: "Next in the copy", isNumber: true, isWide: true, cell: (one) => count(one.target_position) },

@@ -15,6 +15,7 @@ from mm2py.copying.planning.steps import MERGED_MAX_BYTES
 from tests.fakes.broker.record_batch import Record
 from tests.fakes.faults import Faults
 from tests.scenarios.copying.test_copying_under_faults import CODECS, STORM, assert_legal, fill
+from tests.scenarios.witness import stored_positions
 from tests.scenarios.world import World
 
 pytestmark = pytest.mark.virtual_time(limit_s=600)
@@ -178,3 +179,18 @@ async def storm(seed: int) -> None:
     async with world.worker():
         await world.copied(TOPICS, deadline_s=900)
     assert_legal(world, TOPICS)
+
+
+async def test_a_position_says_how_the_last_batch_travelled_and_a_worker_that_copies_nothing_leaves_it() -> None:
+    world = World(5)
+    with_mode(world, "auto")
+    for name in TOPICS:
+        world.source.create_topic(name, 1)
+        fill_small(world, name, world.rng, 300, codec="none")
+    for _ in range(2):
+        async with world.worker() as herder:
+            await world.copied(TOPICS)
+            await asyncio.sleep(5)
+            await world.stop(herder)
+        stored = {name: position.mode for (name, _), position in (await stored_positions(world)).items()}
+        assert stored == {"orders": "repack", "raw": "pass", "clicks": "repack"}

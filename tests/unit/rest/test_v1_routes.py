@@ -449,6 +449,20 @@ def test_partitions_of_a_topic_that_is_not_copied_say_why() -> None:
     assert "has no topic none" in get("flows/A->B/topics/none/partitions", status=404)["message"]
 
 
+def test_how_batches_travel_is_told_of_partitions_and_topics() -> None:
+    positions = {
+        ("orders", 0): StoredPosition(70, mode="pass"),
+        ("orders", 1): StoredPosition(5, mode="log append time"),
+        ("payments", 0): StoredPosition(90),
+    }
+    asked = client(facts_of(flow_facts(positions=positions)))
+    partitions = items("flows/A->B/topics/orders/partitions", asked)
+    assert [one["mode"] for one in partitions] == ["pass", "rebuild: log append time"]
+    topics = by("topic", items("flows/A->B/topics", asked))
+    assert topics["orders"]["modes"] == {"pass": 1, "rebuild: log append time": 1}
+    assert (topics["payments"]["modes"], topics["tmp"]["modes"]) == ({}, {}), "no version that tells has copied it"
+
+
 # Settings
 
 

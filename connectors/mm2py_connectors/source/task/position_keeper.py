@@ -142,6 +142,7 @@ class PositionKeeper:
             ledger_run=part.ledger.run,
             newest_ms=part.newest_ms,
             record_bytes=record_bytes,
+            mode=tally.last_mode or (None if before is None else before.mode),
             source_end=part.known_end(now_s),
             moved_ms=self._moved_ms(part),
             behind_since_ms=part.lag_trend.behind_since_ms,
