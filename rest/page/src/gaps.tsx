@@ -77,7 +77,7 @@ function Gaps({ address, flow }: Shown) {
   }
   const toAccept = new Set(latest.values());
   const columns: Column<GapBody>[] = [
-    { name: "at", title: "Found", by: (one) => one.at_ms, cell: (one) => time(one.at_ms) },
+    { name: "at", title: "Found", isWide: true, by: (one) => one.at_ms, cell: (one) => time(one.at_ms) },
     { name: "topic", title: "Partition", by: (one) => one.topic, cell: (one) => `${one.topic}-${one.partition}` },
     { name: "kind", title: "Kind", by: (one) => one.kind, cell: (one) => <span class={one.open ? "bad" : ""}>{one.kind}</span> },
     { name: "offsets", title: "Offsets", isWide: true, cell: (one) => `${count(one.first_offset)} to ${count(one.last_offset)}` },
@@ -131,7 +131,7 @@ function Quarantine({ address, flow }: Shown) {
   const stops = once?.value === "enabled";
   const topics = [...new Set(waiting.map((one) => one.topic))].sort();
   const columns: Column<QuarantinedBody>[] = [
-    { name: "at", title: "Since", cell: (one) => time(one.quarantined_at_ms) },
+    { name: "at", title: "Since", isWide: true, cell: (one) => time(one.quarantined_at_ms) },
     { name: "record", title: "Record", cell: (one) => `${one.topic}-${one.partition} at ${count(one.offset)}` },
     { name: "why", title: "The target said", cell: (one) => <span title={one.error_text}>{one.error_text}</span> },
     { name: "replayed", title: "Taken out", isWide: true, cell: (one) => (one.replayed_at_ms === null ? "no" : time(one.replayed_at_ms)) },
@@ -213,17 +213,21 @@ function Backfills({ address, flow, isPartial }: Shown & { isPartial: boolean })
         return <span title={filter}>{filter}</span>;
       },
     },
+    { name: "text", title: "How it stands", isWide: true, cell: (one) => <span title={one.text}>{one.is_holding ? "see above" : one.text}</span> },
   ];
   return (
     <section aria-labelledby="backfills">
       <h2 id="backfills">Backfills of the last week</h2>
       <Freshness of={found} what="backfills" lookAgeS={found.value?.ageS ?? null} />
       {!found.value && !found.error && <Waiting what="backfills" />}
-      {rows.map((one) => (
-        <p key={one.id} class={`note ${one.is_dead ? "bad" : one.is_holding ? "warn" : ""}`.trim()}>
-          <code>{one.id}</code>: {one.text}
-        </p>
-      ))}
+      {rows.map(
+        (one) =>
+          one.is_holding && (
+            <p key={one.id} class={`note ${one.is_dead ? "bad" : "warn"}`}>
+              <code>{one.id}</code>: {one.text}
+            </p>
+          ),
+      )}
       {found.value && (
         <Rows
           label={`Backfills of ${flow}`}

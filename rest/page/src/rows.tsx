@@ -1,7 +1,7 @@
 // A table of any length: only the rows that can be seen are in the document.
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 
 const ROW_PX = 30;
 const SPARE = 12;
@@ -34,7 +34,7 @@ export function Rows<T>(props: {
   const { rows, columns, keyOf, sort } = props;
   const box = useRef<HTMLDivElement>(null);
   const [range, setRange] = useState<[number, number]>([0, 60]);
-  const sorted = sortedBy(rows, columns, sort);
+  const sorted = useMemo(() => sortedBy(rows, columns, sort), [rows, sort]); // once, and not for each step of scrolling
   const isVirtual = sorted.length > VIRTUAL_FROM;
 
   const look = () => {
@@ -119,12 +119,14 @@ function Heading<T>({ column, sort, onSort }: { column: Column<T>; sort: string;
   );
 }
 
+const collator = new Intl.Collator("en");
+
 function sortedBy<T>(rows: T[], columns: Column<T>[], sort: string): T[] {
   const by = columns.find((one) => one.name === sort.replace(/^-/, ""))?.by;
   if (!by) return rows;
   const sign = sort.startsWith("-") ? -1 : 1;
   return rows
     .map((row) => [by(row), row] as const)
-    .sort(([a], [b]) => sign * (typeof a === "string" ? a.localeCompare(String(b)) : a - Number(b)))
+    .sort(([a], [b]) => sign * (typeof a === "string" ? collator.compare(a, String(b)) : a - Number(b)))
     .map(([, row]) => row);
 }

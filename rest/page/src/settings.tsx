@@ -81,7 +81,7 @@ function List(props: Of & { edits?: Edits; onEdit?: (setting: SettingBody) => vo
   );
   const set = (part: Partial<Address>) => go({ ...address, flow, ...part }, { replace: true });
   const columns: Column<SettingBody>[] = [
-    { name: "name", title: "Setting", by: (one) => one.name, cell: (one) => <code>{one.name}</code> },
+    { name: "name", title: "Setting", by: (one) => one.name, cell: (one) => <code title={one.name}>{one.name}</code> },
     { name: "value", title: "Value", cell: (one) => <span title={one.value ?? ""}>{one.value ?? ""}</span> },
     {
       name: "origin",
