@@ -42,7 +42,14 @@ _LITERAL: Final = 3
 _ANY: Final = 1
 _NOBODY: Final = "User:mm2py-check"
 
-_ONLY_CHECKS: Final = frozenset({messages.DescribeClusterRequest, messages.DescribeTransactionsRequest})
+_NOT_OF_WORKERS: Final = frozenset(
+    {
+        messages.ConsumerGroupDescribeRequest,
+        messages.DescribeClusterRequest,
+        messages.DescribeTransactionsRequest,
+    }
+)
+"""Requests of commands, without which a worker runs."""
 REQUESTS: Final[Mapping[int, tuple[str, tuple[int, int]]]] = MappingProxyType(
     {
         wire.FETCH_KEY: ("Fetch", (min(wire.FETCH_VERSIONS), max(wire.FETCH_VERSIONS))),
@@ -53,7 +60,7 @@ REQUESTS: Final[Mapping[int, tuple[str, tuple[int, int]]]] = MappingProxyType(
                 (int(request.__version__), int(request.__version__)),
             )
             for request in messages.REPLY_TO
-            if request not in _ONLY_CHECKS
+            if request not in _NOT_OF_WORKERS
         },
     }
 )

@@ -196,7 +196,7 @@ async def refused_groups(brokers: Brokers, groups: Collection[str]) -> dict[str,
 
 
 async def commit_offsets(
-    brokers: Brokers, group: str, commits: Commits, *, channel: str = "control"
+    brokers: Brokers, group: str, commits: Commits, *, at_once: int = COMMITS_A_REQUEST, channel: str = "control"
 ) -> dict[TopicPartition, BrokerRefused | None]:
     """Commit for a group that has no members; return for each partition what was wrong, or None.
 
@@ -206,6 +206,8 @@ async def commit_offsets(
     No leader epoch is committed. The source's epochs mean nothing on the target. If one were higher than the target's
     own, consumers would consider all metadata of the target outdated, and fetch it again without end.
 
+    Args:
+        at_once: how many partitions go into one request.
     Raises:
         KafkaError: as ``Brokers.send``; some partitions may have been committed.
     After cancelling, any of the partitions may have been committed; the same commits may be sent again.
@@ -214,7 +216,7 @@ async def commit_offsets(
     if isinstance(coordinator, BrokerRefused):
         return dict.fromkeys(commits, coordinator)
     found: dict[TopicPartition, BrokerRefused | None] = {}
-    for some in chunks(list(commits), COMMITS_A_REQUEST):
+    for some in chunks(list(commits), at_once):
         request = _commit_request(group, {key: commits[key] for key in some})
         reply = await ask(brokers, coordinator, request, messages.OffsetCommitResponse, channel=channel)
         answers = {

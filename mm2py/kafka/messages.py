@@ -2,7 +2,8 @@
 
 Fetch and Produce are missing: they carry record batches and have a codec of their own (``wire.py``), which chooses the
 version per connection. For the other messages one fixed version that all these brokers speak needs no conversion. A
-broker that does not speak it is refused by name and version (``UnsupportedVersion``).
+broker that does not speak it is refused by name and version (``UnsupportedVersion``). ConsumerGroupDescribe is the
+exception: brokers before 3.7 do not know it, and have no groups that need it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from kio.schema.add_partitions_to_txn.v3.request import AddPartitionsToTxnReques
 from kio.schema.add_partitions_to_txn.v3.response import AddPartitionsToTxnResponse
 from kio.schema.api_versions.v3.request import ApiVersionsRequest
 from kio.schema.api_versions.v3.response import ApiVersionsResponse
+from kio.schema.consumer_group_describe.v0.request import ConsumerGroupDescribeRequest
+from kio.schema.consumer_group_describe.v0.response import ConsumerGroupDescribeResponse
 from kio.schema.create_acls.v2.request import AclCreation, CreateAclsRequest
 from kio.schema.create_acls.v2.response import CreateAclsResponse
 from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, CreatePartitionsTopic
@@ -92,6 +95,8 @@ __all__ = (
     "AlterableConfig",
     "ApiVersionsRequest",
     "ApiVersionsResponse",
+    "ConsumerGroupDescribeRequest",
+    "ConsumerGroupDescribeResponse",
     "CreatableTopic",
     "CreatableTopicConfig",
     "CreateAclsRequest",
@@ -164,6 +169,7 @@ REPLY_TO: Final[Mapping[type[Payload], type[Payload]]] = MappingProxyType(
     {
         AddPartitionsToTxnRequest: AddPartitionsToTxnResponse,
         ApiVersionsRequest: ApiVersionsResponse,
+        ConsumerGroupDescribeRequest: ConsumerGroupDescribeResponse,
         CreateAclsRequest: CreateAclsResponse,
         CreatePartitionsRequest: CreatePartitionsResponse,
         CreateTopicsRequest: CreateTopicsResponse,

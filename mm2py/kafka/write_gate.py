@@ -29,6 +29,7 @@ from mm2py.clock import Clock
 from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.messages import (
     ApiVersionsRequest,
+    ConsumerGroupDescribeRequest,
     DescribeAclsRequest,
     DescribeClusterRequest,
     DescribeConfigsRequest,
@@ -52,6 +53,7 @@ LIMIT_LEAST_S: Final = 10.0
 """The second limit is at least this long: a shorter pause may just be a busy machine."""
 READS: Final = (
     ApiVersionsRequest,
+    ConsumerGroupDescribeRequest,
     DescribeAclsRequest,
     DescribeClusterRequest,
     DescribeConfigsRequest,

@@ -41,14 +41,16 @@ def chunk(
     )
 
 
-def write_chunks(cluster: ClusterModel, chunks: Sequence[LedgerChunk], *, partitions: int = 3) -> None:
+def write_chunks(
+    cluster: ClusterModel, chunks: Sequence[LedgerChunk], *, partitions: int = 3, topic: str = LEDGER
+) -> None:
     """Append chunks, all of a source partition to the same partition of the topic. The topic is created if needed."""
-    if LEDGER not in cluster.topics:
-        cluster.create_topic(LEDGER, partitions, {"cleanup.policy": "compact"})
+    if topic not in cluster.topics:
+        cluster.create_topic(topic, partitions, {"cleanup.policy": "compact"})
     batches: dict[int, list[Record]] = {}
     for one in chunks:
         record = encode(one, int(cluster.clock.wall_ms()))
         to = zlib.crc32(f"{one.key.topic}-{one.key.partition}".encode()) % partitions
         batches.setdefault(to, []).append(Record(key=record.key, value=record.value))
     for to, records in batches.items():
-        cluster.append(LEDGER, to, records)
+        cluster.append(topic, to, records)

@@ -254,6 +254,8 @@ def _field(kind: type[Entity], field: dataclasses.Field[Any]) -> EntityWalk:
         is_primitive = "kafka_type" in field.metadata
         of = _primitive(kind, field) if is_primitive else walk_of(typing.get_args(declared)[0])
         return _array(of, flexible=kind.__flexible__)
+    if declared is field.type and dataclasses.is_dataclass(declared):
+        return walk_of(typing.cast("type[Entity]", declared))  # null is not possible: nothing comes before it
     return _primitive(kind, field)
 
 

@@ -27,6 +27,7 @@ from mm2py.kafka.messages import (
     AddPartitionsToTxnRequest,
     ApiVersionsRequest,
     ApiVersionsResponse,
+    ConsumerGroupDescribeRequest,
     CreatableTopic,
     CreateAclsRequest,
     CreatePartitionsRequest,
@@ -62,7 +63,13 @@ from mm2py.kafka.messages import (
 )
 from tests.fakes.broker.admin_answers import create_acls, describe_acls, incremental_alter_configs
 from tests.fakes.broker.cluster_state import MAX_TOPIC_NAME, ClusterState, Topic
-from tests.fakes.broker.consumer_groups import describe_groups, list_groups, offset_commit, offset_fetch
+from tests.fakes.broker.consumer_groups import (
+    consumer_group_describe,
+    describe_groups,
+    list_groups,
+    offset_commit,
+    offset_fetch,
+)
 from tests.fakes.broker.data_requests import check_leader_epoch, locate, resolve
 from tests.fakes.broker.partition_model import NO_LEADER, Partition
 from tests.fakes.broker.topic_config import TOPIC_DEFAULTS, BadConfig, parse_topic_config
@@ -111,6 +118,7 @@ _SPOKEN: Final[Mapping[int, tuple[int, int]]] = {
     44: (0, 1),
     61: (0, 0),
     66: (0, 2),
+    69: (0, 1),
 }
 """API key to the versions that Kafka 4.3.1 answers."""
 
@@ -134,6 +142,8 @@ def answer(state: ClusterState, node: int, request: Payload) -> Payload:
             return create_partitions(state, request)
         case DescribeConfigsRequest():
             return describe_configs(state, node, request)
+        case ConsumerGroupDescribeRequest():
+            return consumer_group_describe(state, node, request)
         case DescribeGroupsRequest():
             return describe_groups(state, node, request)
         case ListGroupsRequest():

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from kio.schema.consumer_group_describe.v0.response import Assignment, Member
+from kio.schema.consumer_group_describe.v0.response import DescribedGroup as DescribedConsumerGroup
 from kio.schema.describe_groups.v5.response import DescribedGroup, DescribedGroupMember
 from kio.schema.errors import ErrorCode
 from kio.schema.list_groups.v4.response import ListedGroup
@@ -23,6 +25,8 @@ from kio.schema.types import GroupId, TopicName
 from kio.static.primitive import i32, i32Timedelta, i64
 
 from mm2py.kafka.messages import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
     ListGroupsRequest,
@@ -75,6 +79,7 @@ class ConsumerGroups:
         list_errors: errors that brokers answer to ListGroups, by broker.
         denied: groups on which all rights are revoked; then listing them needs DESCRIBE on the cluster.
         unwritable: groups on which READ, the right to commit, is revoked, but not DESCRIBE.
+        of_new_protocol: groups whose members speak the consumer protocol.
     """
 
     def __init__(self) -> None:
@@ -84,6 +89,7 @@ class ConsumerGroups:
         self.list_errors: dict[int, ErrorCode] = {}
         self.denied: set[str] = set()
         self.unwritable: set[str] = set()
+        self.of_new_protocol: set[str] = set()
 
     def commit(self, group: str, commits: Mapping[tuple[str, int], tuple[int, str]], *, leader_epoch: int = -1) -> None:
         """Store (offset, metadata) by topic and partition, as its members would; an unknown group begins Empty."""
@@ -133,7 +139,9 @@ def describe_groups(state: ClusterState, node: int, request: DescribeGroupsReque
     groups = []
     for name in request.groups:
         code = _judge(state, node, name)
-        group = state.groups.known.get(name, ConsumerGroup("Dead")) if not code else ConsumerGroup("")
+        is_classic = name in state.groups.known and name not in state.groups.of_new_protocol
+        group = state.groups.known[name] if is_classic else ConsumerGroup("Dead")
+        group = ConsumerGroup("") if code else group
         allowed = _NOT_TOLD
         if request.include_authorized_operations and not code:
             allowed = _DESCRIBE if name in state.groups.unwritable else _ALL
@@ -149,6 +157,40 @@ def describe_groups(state: ClusterState, node: int, request: DescribeGroupsReque
             )
         )
     return DescribeGroupsResponse(throttle_time=_NO_THROTTLE, groups=tuple(groups))
+
+
+def consumer_group_describe(
+    state: ClusterState, node: int, request: ConsumerGroupDescribeRequest
+) -> ConsumerGroupDescribeResponse:
+    groups = []
+    for name in request.group_ids:
+        code = _judge(state, node, name)
+        if not code and name not in state.groups.of_new_protocol:
+            code = ErrorCode.group_id_not_found
+        group = ConsumerGroup("") if code else state.groups.known[name]
+        groups.append(
+            DescribedConsumerGroup(
+                error_code=code,
+                error_message=None,
+                group_id=GroupId(name),
+                group_state=group.state,
+                group_epoch=i32(1),
+                assignment_epoch=i32(1),
+                assignor_name="uniform",
+                members=tuple(
+                    Member(
+                        member_id=f"{name}-{number}",
+                        member_epoch=i32(1),
+                        client_id=f"client-{number}",
+                        client_host="/127.0.0.1",
+                        assignment=Assignment(topic_partitions=()),
+                        target_assignment=Assignment(topic_partitions=()),
+                    )
+                    for number in range(group.members)
+                ),
+            )
+        )
+    return ConsumerGroupDescribeResponse(throttle_time=_NO_THROTTLE, groups=tuple(groups))
 
 
 def _member(group: str, number: int) -> DescribedGroupMember:
