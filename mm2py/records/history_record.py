@@ -47,6 +47,8 @@ class HistoryKind(StrEnum):
     RESUMED = "resumed"
     RESTARTED = "restarted"
     """A restart of a connector, a topic or a partition was requested."""
+    MOVED = "moved"
+    """The offsets of a consumer group were committed on the other cluster."""
 
 
 KIND_OF: Final[Mapping[TargetState, HistoryKind]] = {
@@ -58,12 +60,12 @@ KIND_OF: Final[Mapping[TargetState, HistoryKind]] = {
 
 @dataclass(frozen=True, slots=True)
 class SettingChange:
-    """One changed setting."""
+    """One changed setting; of a group that was moved, one partition."""
 
     setting: str
     """Its name."""
     text: str
-    """The old and the new value in one line; secrets are hidden."""
+    """The old and the new value in one line; secrets are hidden. Of a partition, both offsets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +89,9 @@ class HistoryEntry:
     write_id: str = ""
     """For settings: the ``write_id`` of their own record, which follows this one in the log."""
     changes: tuple[SettingChange, ...] = ()
-    """For settings: what changed; empty if there were no settings before."""
+    """For settings: what changed; empty if there were no settings before. Of a group that was moved: its offsets."""
     unnamed: int = 0
-    """How many more settings changed."""
+    """How many more settings changed, or how many more partitions were moved."""
     connector: str = ""
     """The connector that was paused, stopped, resumed or restarted; empty: a topic was."""
     only_failed: bool = False
@@ -98,6 +100,10 @@ class HistoryEntry:
     """The topic that was paused, resumed or restarted."""
     partition: int | None = None
     """The partition of it that was; None: all of them."""
+    group: str = ""
+    """The consumer group that was moved."""
+    moved_to: str = ""
+    """The alias of the cluster to which it was moved."""
 
     @property
     def what(self) -> str:
@@ -107,6 +113,8 @@ class HistoryEntry:
                 return f"version {self.version} stored"
             case HistoryKind.RESTARTED if self.connector:
                 return f"{self.connector} restarted{' where it had failed' if self.only_failed else ''}"
+            case HistoryKind.MOVED:
+                return f"group {self.group} moved to {self.moved_to}"
             case _ if self.topic:
                 return f"{self.topic}{'' if self.partition is None else f'-{self.partition}'} {self.kind}"
             case _:
@@ -116,6 +124,23 @@ class HistoryEntry:
     def text(self) -> str:
         """What was done, by whom and why."""
         return f"{self.what} by {with_reason(self.by, self.author.reason)}"
+
+
+def moved_entry(
+    group: str, moved_to: str, changes: Sequence[SettingChange], *, at_ms: int, by: str, author: Author
+) -> HistoryEntry:
+    """Return the entry of a group that was moved; offsets of very many partitions are left out."""
+    cut = tuple(SettingChange(one.setting, _cut(one.text)) for one in changes[:CHANGES_MOST])
+    return HistoryEntry(
+        at_ms,
+        HistoryKind.MOVED,
+        by,
+        author,
+        changes=cut,
+        unnamed=len(changes) - len(cut),
+        group=group,
+        moved_to=moved_to,
+    )
 
 
 def settings_entry(
@@ -184,10 +209,14 @@ def encode_history(entry: HistoryEntry) -> bytes:
         "by": entry.by[:BY_MOST],
         **entry.author.fields,
     }
+    if entry.kind in {HistoryKind.SETTINGS, HistoryKind.MOVED}:
+        fields |= {"changes": [[one.setting, one.text] for one in entry.changes]}
+        fields |= {"unnamed": entry.unnamed} if entry.unnamed else {}
     if entry.kind is HistoryKind.SETTINGS:
         fields |= {"writer": entry.writer, "worker": entry.worker, "version": entry.version}
-        fields |= {"write_id": entry.write_id, "changes": [[one.setting, one.text] for one in entry.changes]}
-        fields |= {"unnamed": entry.unnamed} if entry.unnamed else {}
+        fields |= {"write_id": entry.write_id}
+    elif entry.kind is HistoryKind.MOVED:
+        fields |= {"group": entry.group, "moved_to": entry.moved_to}
     elif entry.connector:
         fields |= {"connector": entry.connector} | ({"only_failed": True} if entry.only_failed else {})
     else:
@@ -223,6 +252,8 @@ def decode_history(value: bytes) -> HistoryEntry:
         only_failed=fields.get("only_failed") is True,
         topic=plain(fields.get("topic"), NAME_CHARS_MOST),
         partition=partition,
+        group=plain(fields.get("group"), NAME_CHARS_MOST),
+        moved_to=plain(fields.get("moved_to"), NAME_CHARS_MOST),
     )
 
 

@@ -464,6 +464,18 @@ class ConfigLog(ConfigTable):
                 raise NotSeen(self.topic)
             return changed
 
+    async def write_history(self, entry: HistoryEntry) -> None:
+        """Add an entry to the history of something that is stored elsewhere. Returns when it is in the topic.
+
+        Raises: as ``write_target``.
+        """
+        async with self._writing:
+            writer = await self._ensure()
+            values = self._kept(entry)
+            (new,) = (key for key, value in values.items() if value is not None)
+            if not await self._put(writer, values, lambda: new in self.records.history):
+                raise NotSeen(self.topic)
+
     async def write_log_level(self, level: str, *, by: str, author: Author = UNKNOWN) -> None:
         """Let the workers that run now log at this level, as Connect names it. Arguments: see ``write_target``.
 

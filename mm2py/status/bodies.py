@@ -262,9 +262,9 @@ class HistoryEntryBody(JsonBody):
     version: int | None = Field(examples=[8])
     """The version of the settings that was stored; null: it is no change of settings."""
     changes: tuple[SettingChange, ...]
-    """The changed settings; empty if no settings were stored before."""
+    """The changed settings; empty if no settings were stored before. Of a group that was moved: its partitions."""
     unnamed: int
-    """How many more settings changed."""
+    """How many more settings changed, or partitions were moved."""
     connector: str | None
     """The connector; null: the entry concerns the settings, or a topic."""
     only_failed: bool
@@ -273,6 +273,10 @@ class HistoryEntryBody(JsonBody):
     """The topic that was to restart; null: none was."""
     partition: int | None
     """The partition of that topic; null: all its partitions, or no topic was to restart."""
+    group: str | None = None
+    """The consumer group that was moved; null: none was."""
+    moved_to: str | None = None
+    """The cluster to which it was moved; null: none was."""
     text: str
     """What was done, by whom and why, in a line."""
 
@@ -294,6 +298,8 @@ class HistoryEntryBody(JsonBody):
             only_failed=entry.only_failed,
             topic=entry.topic or None,
             partition=entry.partition,
+            group=entry.group or None,
+            moved_to=entry.moved_to or None,
             text=entry.text,
         )
 

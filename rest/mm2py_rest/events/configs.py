@@ -91,6 +91,10 @@ class ConfigsSource(TopicSource):
         self._told.append(_mark(entry))
         if entry.kind is HistoryKind.SETTINGS:
             return self._settings_event(entry)
+        if entry.kind is HistoryKind.MOVED:
+            group, to = printable(entry.group[:SHOWN_MOST]), printable(entry.moved_to[:SHOWN_MOST])
+            text, data = f"Group {group} was moved to {to}", {"group": group, "moved_to": to}
+            return self._event(EventKind.GROUP_MOVED, entry.at_ms, text, data, entry.by, entry.author)
         return self._request_event(entry)
 
     def _asked(self, key: bytes, value: bytes, offset: int, written_ms: int) -> Iterator[Event]:
@@ -203,7 +207,7 @@ def _mark(entry: HistoryEntry) -> Hashable:
     """Return a mark by which the record of an entry is recognized. It follows the entry in the same batch."""
     if entry.kind is HistoryKind.SETTINGS:
         return entry.write_id
-    return entry.kind, entry.at_ms, entry.connector, entry.topic, entry.partition
+    return entry.kind, entry.at_ms, entry.connector, entry.topic, entry.partition, entry.group
 
 
 def _why(author: Author) -> str:

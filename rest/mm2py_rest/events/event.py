@@ -32,6 +32,8 @@ class EventKind(StrEnum):
     """A topic or a partition was paused or resumed."""
     RESTART = "restart"
     """A connector, a topic or a partition is to restart."""
+    GROUP_MOVED = "group.moved"
+    """The offsets of a consumer group were committed on the other cluster."""
     LOG_LEVEL = "log.level"
     BACKFILL = "backfill"
     """A backfill has begun, was resumed, or has ended."""

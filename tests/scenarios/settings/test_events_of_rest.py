@@ -17,6 +17,7 @@ from mm2py.records.audit_record import AuditRecord, audit_key, encode_audit
 from mm2py.records.backfill_record import Backfill, BackfillState, Range, backfill_key, encode_backfill
 from mm2py.records.connector_config import FLOW_KEY, DecidedBy, FlowConfig, encode_flow
 from mm2py.records.gap_record import Done, Gap, GapKind, encode_value
+from mm2py.records.history_record import SettingChange, moved_entry
 from mm2py.records.operator_request import (
     LOG_LEVEL,
     RestartConnector,
@@ -47,7 +48,7 @@ from tests.fakes.broker.record_batch import Record
 from tests.fakes.virtual_time import VirtualClock
 from tests.scenarios.config_world import log_of, put
 from tests.scenarios.group_world import GroupWorld
-from tests.scenarios.settings.test_history import three_changes
+from tests.scenarios.settings.test_history import ANNA, three_changes
 from tests.scenarios.world import World
 
 KEY = key_of("B", "topic", 0)
@@ -344,6 +345,20 @@ async def test_what_the_history_keeps_is_told_once_with_user_host_and_reason() -
     assert {(one.data["user"], one.data["host"]) for one in found} == {("anna", "ops1"), ("bob", "vm")}
     assert found[1].data["changes"] == ["topics: 'one' -> 'two'"]
     assert (found[1].data["version"], found[1].data["by"], found[1].data["worker"]) == (2, "apply", "mm2py apply")
+
+
+async def test_a_group_that_was_moved_is_an_event() -> None:
+    world = World(1)
+    source = ConfigsSource(world.settings, lambda: world.target)
+    log = await log_of(world, "mm2py groups")
+    offsets = [SettingChange("orders-0", "orders-0  60 -> A.orders-0  60, exact")]
+    by = ANNA.by_command("mm2py groups --move")
+    await log.write_history(moved_entry("pay", "B", offsets, at_ms=world.clock.wall_ms(), by=by, author=ANNA))
+    (found,) = [one.event for one in await source.poll()]
+    assert (str(found.kind), found.data["group"], found.data["moved_to"]) == ("group.moved", "pay", "B")
+    assert found.text == (
+        "Group pay was moved to B, by anna on ops1 (mm2py groups --move). Reason: raise topics for team x."
+    )
 
 
 async def test_a_stream_since_a_time_begins_with_what_the_topics_keep_of_it() -> None:

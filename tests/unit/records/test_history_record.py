@@ -23,6 +23,7 @@ from mm2py.records.history_record import (
     decode_history,
     encode_history,
     history_key,
+    moved_entry,
     restart_entry,
     settings_entry,
     target_entry,
@@ -43,9 +44,17 @@ SETTINGS = settings_entry(
 PAUSED = target_entry("MirrorSourceConnector", Target(TargetState.PAUSED, BOB.by_rest, 8, author=BOB))
 RESTARTED = restart_entry(RestartConnector("MirrorSourceConnector", True, BOB.by_rest, BOB), 9)
 TOPIC = restart_entry(RestartPartitions("orders", 3, BOB.by_rest, BOB), 9)
+MOVED = moved_entry(
+    "billing",
+    "B",
+    [SettingChange("orders-0", "orders-0  1,200 -> A.orders-0  1,187, exact")],
+    at_ms=10,
+    by="anna on ops1 (mm2py groups --move)",
+    author=ANNA,
+)
 
 
-@pytest.mark.parametrize("entry", [SETTINGS, PAUSED, RESTARTED, TOPIC, replace(TOPIC, partition=None)])
+@pytest.mark.parametrize("entry", [SETTINGS, PAUSED, RESTARTED, TOPIC, replace(TOPIC, partition=None), MOVED])
 def test_an_entry_that_was_written_is_read_again(entry: HistoryEntry) -> None:
     assert decode_history(encode_history(entry)) == entry
     later = {**json.loads(encode_history(entry)), "format": 2, "added": [1]}
@@ -53,12 +62,13 @@ def test_an_entry_that_was_written_is_read_again(entry: HistoryEntry) -> None:
 
 
 def test_an_entry_says_what_was_done_by_whom_and_why() -> None:
-    assert [one.text for one in (SETTINGS, PAUSED, RESTARTED, TOPIC, replace(TOPIC, partition=None))] == [
+    assert [one.text for one in (SETTINGS, PAUSED, RESTARTED, TOPIC, replace(TOPIC, partition=None), MOVED)] == [
         "version 3 stored by anna on ops1 (mm2py apply): for team x",
         "MirrorSourceConnector paused by bob over REST on worker vm",
         "MirrorSourceConnector restarted where it had failed by bob over REST on worker vm",
         "orders-3 restarted by bob over REST on worker vm",
         "orders restarted by bob over REST on worker vm",
+        "group billing moved to B by anna on ops1 (mm2py groups --move): for team x",
     ]
     assert target_entry("X", Target(TargetState.STARTED, "ann", 1)).text == "X resumed by ann"
     assert target_entry("X", Target(TargetState.STOPPED, "ann", 1)).kind is HistoryKind.STOPPED
@@ -70,6 +80,8 @@ def test_of_very_many_changes_only_a_part_is_kept() -> None:
     assert (len(entry.changes), entry.unnamed) == (CHANGES_MOST, 7)
     assert {len(change.text) for change in entry.changes} == {CHANGE_CHARS_MOST}
     assert decode_history(encode_history(entry)) == entry
+    wide = moved_entry("g", "B", changes, at_ms=1, by="", author=ANNA)
+    assert (len(wide.changes), wide.unnamed, decode_history(encode_history(wide))) == (CHANGES_MOST, 7, wide)
 
 
 def test_the_oldest_entries_beyond_the_last_five_hundred_are_deleted() -> None:
@@ -95,7 +107,7 @@ values = st.one_of(st.none(), st.integers(), st.floats(), st.booleans(), st.text
 
 
 @given(
-    st.sampled_from([SETTINGS, PAUSED, RESTARTED, TOPIC]),
+    st.sampled_from([SETTINGS, PAUSED, RESTARTED, TOPIC, MOVED]),
     st.dictionaries(
         st.sampled_from(["at_ms", "kind", "by", "user", "reason", "changes", "partition", "version"]), values
     ),
