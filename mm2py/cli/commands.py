@@ -76,8 +76,13 @@ COMMANDS: Final = (
         "groups",
         "mm2py.cli.groups",
         LOOK,
-        "show where consumer groups may go on on the target, and which are not ready",
-        ("mm2py groups mm2.properties 'A->B'", "mm2py groups mm2.properties 'A->B' --group billing"),
+        "show where consumer groups may go on on the target; move one there or back",
+        (
+            "mm2py groups mm2.properties 'A->B'",
+            "mm2py groups mm2.properties 'A->B' --group billing",
+            "mm2py groups mm2.properties 'A->B' --move billing --plan",
+            "mm2py groups mm2.properties 'A->B' --move billing --yes --reason 'ticket 4711'",
+        ),
     ),
     CommandRow(
         "translate",

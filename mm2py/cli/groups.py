@@ -1,6 +1,7 @@
 """``mm2py groups FILE A->B``: the consumer groups of a flow, and whether each could continue on the target now.
 
-It asks both clusters and no worker, and writes nothing. MirrorMaker 2 has no such command.
+It asks both clusters and no worker, and writes nothing, unless ``--move`` or ``--move-back`` names a group
+(``group_move.py``). MirrorMaker 2 has no such command.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ import argparse
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
-from mm2py.cli.command import CommandParser
+from mm2py.cli.command import CommandParser, number_up_to
 from mm2py.cli.flow_sides import settings_of_workers, sides_of
+from mm2py.cli.group_move import MoveWanted, run_move
 from mm2py.clock import SystemClock
-from mm2py.config.configuration import SettingsFile, flow_of, read_settings_file
+from mm2py.config.configuration import SettingsFile, flow_of, read_settings_file, with_flow
 from mm2py.config.origins import origins_of_filters
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import ConfigError
@@ -21,6 +24,7 @@ from mm2py.logs import make_logger
 from mm2py.moments import ago
 from mm2py.offsets.translation import Basis
 from mm2py.output import write_out
+from mm2py.records.author import REASON_MOST, checked_reason
 from mm2py.records.connector_config import FlowConfig
 from mm2py.status.bodies import GroupsBody, json_of
 from mm2py.status.consumer_groups import ConsumerGroupReport
@@ -31,6 +35,9 @@ from mm2py.status.target_alone import GroupsQuestion, GroupsTold
 from mm2py.status.why_group import TOPICS_NAMED_MOST
 from mm2py.text_table import text_table
 
+TIMEOUT_S: Final = 60
+TIMEOUT_MOST_S: Final = 86_400
+
 
 class GroupsArguments(argparse.Namespace):
     """What follows ``groups`` on the command line."""
@@ -40,6 +47,30 @@ class GroupsArguments(argparse.Namespace):
     group: list[str]
     json: bool
     all: bool
+    move: str | None
+    move_back: str | None
+    leave_topic: list[str]
+    plan: bool
+    yes: bool
+    timeout: int | None
+    reason: str
+
+    @property
+    def move_wanted(self) -> MoveWanted | None:
+        """The group to be moved; None: groups are shown."""
+        group = self.move if self.move is not None else self.move_back
+        if group is None:
+            return None
+        return MoveWanted(
+            group,
+            self.move is None,
+            tuple(self.leave_topic),
+            self.plan,
+            self.yes,
+            self.json,
+            TIMEOUT_S if self.timeout is None else self.timeout,
+            self.reason,
+        )
 
 
 def parse_arguments(arguments: Sequence[str]) -> GroupsArguments:
@@ -53,16 +84,55 @@ def parse_arguments(arguments: Sequence[str]) -> GroupsArguments:
         "Shows the consumer groups of a flow: how far each is behind on the source, where it would go on "
         "on the target, how many records it would read again at most, and why it is not ready. Exit codes: 0 all are "
         "ready; 1 a cluster did not answer; 2 wrong file or arguments; 3 some are not ready. If the source does not "
-        "answer, the target alone tells of each group as of its last checkpoint, and the exit code is 1.",
+        "answer, the target alone tells of each group as of its last checkpoint, and the exit code is 1. With --move "
+        "or --move-back: 0 the group is moved, was there before, or would be moved (--plan), or the answer was N; 1 a "
+        "cluster did not answer, or the group changed meanwhile; 2 also where there is neither a terminal to ask on "
+        "nor --yes; 3 it cannot be moved, or not yet.",
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="the file with which the flow runs")
     parser.add_argument("flow", metavar="A->B", help="the flow")
-    parser.add_argument(
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument(
         "--group", nargs="+", default=[], metavar="NAME", help="only these groups, with each of their partitions"
     )
+    what.add_argument(
+        "--move", metavar="G", help="commit on the target where this idle group goes on there, all partitions or none"
+    )
+    what.add_argument("--move-back", metavar="G", help="the same from the target to the source")
     parser.add_argument("--json", action="store_true", help="one JSON object, with all partitions")
     parser.add_argument("--all", action="store_true", help="do not cut long lists")
-    return parser.parse_args(arguments, namespace=GroupsArguments())
+    moving = parser.add_argument_group("with --move and --move-back")
+    moving.add_argument("--plan", action="store_true", help="say what would be committed, and do nothing")
+    moving.add_argument("--yes", action="store_true", help="do not ask; needed where there is no terminal")
+    moving.add_argument(
+        "--leave-topic",
+        nargs="+",
+        default=[],
+        metavar="T",
+        help="topics in which the group stays, as the cluster that it leaves names them",
+    )
+    moving.add_argument(
+        "--timeout",
+        type=number_up_to(TIMEOUT_MOST_S),
+        metavar="SECONDS",
+        help=f"how long to wait until the copy has what the group has read; {TIMEOUT_S} by default",
+    )
+    moving.add_argument(
+        "--reason",
+        default="",
+        metavar="TEXT",
+        help=f"why, for those who read mm2py history: one line of at most {REASON_MOST} characters",
+    )
+    found = parser.parse_args(arguments, namespace=GroupsArguments())
+    found.reason = checked_reason(found.reason)
+    if found.move_wanted is None:
+        if found.plan or found.yes or found.leave_topic or found.timeout is not None or found.reason:
+            parser.error("--plan, --yes, --leave-topic, --timeout and --reason take --move or --move-back")
+    elif found.all:
+        parser.error("--all is for the list of groups; --move shows all partitions")
+    elif found.json and not (found.plan or found.yes):
+        parser.error("--move with --json asks nothing: it takes --plan or --yes")
+    return found
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -73,6 +143,10 @@ def run(arguments: Sequence[str]) -> int:
     """
     options = parse_arguments(arguments)
     file = read_settings_file(options.file, None)
+    wanted = options.move_wanted
+    if wanted is not None:
+        file = with_flow(file, options.flow)
+        return run_move(file, flow_of(file, options.flow), wanted)
     settings = flow_of(file, options.flow)
     told, settings, stored = asyncio.run(_ask(file, settings))
     reports = told.reports

@@ -38,12 +38,13 @@ def checkpoints_in(cluster: KafkaCluster, topic: str) -> dict[str, Checkpoint]:
     return {one.group: one for one in found}
 
 
-def member(cluster: KafkaCluster, group: str) -> Consumer:
-    """Return a consumer that commits only what it is told to."""
+def member(cluster: KafkaCluster, group: str, *, protocol: str = "classic") -> Consumer:
+    """Return a consumer that commits only what it is told to; ``protocol``: ``classic`` or ``consumer``."""
     return Consumer(
         {
             "bootstrap.servers": cluster.internal_bootstrap,
             "group.id": group,
+            "group.protocol": protocol,
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",
