@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -123,41 +123,64 @@ def run_command(command: str, arguments: Sequence[str]) -> int:
     """Do the same for ``pause`` or ``resume``."""
     options = parse_arguments(arguments, command)
     settings = flow_of(read_settings_file(options.file, None), options.flow)
-    text = asyncio.run(_change(options, settings, is_paused=command == "pause"))
+    work = change_pauses(
+        options.file, settings, options.parts, options.reason, is_paused=command == "pause", command=f"mm2py {command}"
+    )
+    text = asyncio.run(work)
     write_out("".join(f"{printable(with_file(line, as_argument(options.file)))}\n" for line in text))
     return EXIT_DONE
 
 
-async def _change(options: PauseArguments, settings: FlowSettings, *, is_paused: bool) -> list[str]:
-    """Check the names, and store it. Return what is said to the operator."""
-    if is_paused and options.parts:
-        found = await look_at_flow("pause", options.file, settings, settles=False)
-        for part in options.parts:
+async def change_pauses(
+    file: Path,
+    settings: FlowSettings,
+    parts: Sequence[PausedPart],
+    reason: str,
+    *,
+    is_paused: bool,
+    command: str,
+    warn: Callable[[str], object] = say,
+) -> list[str]:
+    """Check the names, and store it. Return what is said to the operator.
+
+    Args:
+        parts: topics and partitions; none: the whole flow.
+        command: the command that asks for it, as the history tells it.
+        warn: takes what the operator should know besides.
+    Raises:
+        Mm2Error: it is not stored. The text says why.
+    """
+    if is_paused and parts:
+        found = await look_at_flow("pause", file, settings, settles=False)
+        for part in parts:
             if why := why_not_pausable(found.facts, found.flow, part):
-                shows = with_file("mm2py status FILE --all shows what it copies.", as_argument(options.file))
+                shows = with_file("mm2py status FILE --all shows what it copies.", as_argument(file))
                 raise ConfigError(why, remedy=shows)
-    change = _Change(settings.flow, options.parts, author_here(options.reason), is_paused=is_paused)
+    change = _Change(settings.flow, parts, author_here(reason), command, is_paused=is_paused)
     rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
     brokers = target_of("pause", settings, rng)
     try:
-        work = _store(settings, brokers, change, rng)
+        work = _store(settings, brokers, change, rng, warn)
         return await within_deadline(settings.flow.target, work, f"writing {settings.configs_topic}")
     finally:
         await brokers.close()
 
 
 class _Change:
-    """Stores what the command line says."""
+    """Stores what the operator asks for."""
 
-    def __init__(self, flow: Flow, wanted: Sequence[PausedPart], author: Author, *, is_paused: bool) -> None:
+    def __init__(
+        self, flow: Flow, wanted: Sequence[PausedPart], author: Author, command: str, *, is_paused: bool
+    ) -> None:
         self._flow = flow
         self._wanted = wanted
         self._is_paused = is_paused
         self._author = author
+        self._command = command
 
     async def store(self, log: ConfigLog) -> list[str]:
         """Store it. Return what is said to the operator. Raises: as ``ConfigLog.write_target``; PausedAsAWhole."""
-        by = self._author.by_command(f"mm2py {'pause' if self._is_paused else 'resume'}")
+        by = self._author.by_command(self._command)
         if not self._wanted:
             return await self._store_flow(log, by)
         before = {one.part: one for one in log.records.pauses.all()}
@@ -201,10 +224,12 @@ def _what_was_done(now: Target) -> str:
     return f"resumed by {told_by(now.by, now.author)}" if now.state is TargetState.STARTED else now.text
 
 
-async def _store(settings: FlowSettings, brokers: Connected, change: _Change, rng: random.Random) -> list[str]:
+async def _store(
+    settings: FlowSettings, brokers: Connected, change: _Change, rng: random.Random, warn: Callable[[str], object]
+) -> list[str]:
     found = await until_answered(lambda: look_for_mm2(settings, brokers), rng=rng)
     if found.unknown:
-        say(f"{settings.flow}: {found.unknown} {found.remedy}")
+        warn(f"{settings.flow}: {found.unknown} {found.remedy}")
     clock = SystemClock()
     log = ConfigLog(gated_alone(brokers, clock), settings, worker="mm2py pause", clock=clock, rng=rng)
     await log.read_patiently(rng)

@@ -70,7 +70,7 @@ def parse_arguments(arguments: Sequence[str]) -> StatusArguments:
     parser.add_argument(
         "--watch",
         nargs="?",
-        type=_seconds,
+        type=seconds,
         const=WATCH_EVERY_S,
         metavar="SECONDS",
         help=f"look again every so often (default {WATCH_EVERY_S:g}) until Ctrl-C",
@@ -78,14 +78,15 @@ def parse_arguments(arguments: Sequence[str]) -> StatusArguments:
     return parser.parse_args(arguments, namespace=StatusArguments())
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
+    """Read how often to look."""
     try:
-        seconds = float(text)
+        found = float(text)
     except ValueError:
-        seconds = 0.0
-    if not 0.1 <= seconds <= 86_400:
+        found = 0.0
+    if not 0.1 <= found <= 86_400:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0.1 to 86400")
-    return seconds
+    return found
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -229,7 +229,7 @@ def movement_text(records: int, movement: LagMovement, now_ms: int) -> str:
 
 def _moves(movement: LagMovement, now_ms: int) -> Iterable[str]:
     if movement.bytes is not None:
-        yield f"about {_bytes_text(movement.bytes)}"
+        yield f"about {bytes_text(movement.bytes)}"
     match movement.trend, movement.per_s:
         case (LagTrendWord.GROWING, float(per_s)):
             yield f"growing by {_rate_text(per_s)}/s"
@@ -268,7 +268,8 @@ def _since_text(since_ms: int, now_ms: int) -> str:
     return since.partition("T")[2] if since.partition("T")[0] == now.partition("T")[0] and "T" in since else since
 
 
-def _bytes_text(size: int) -> str:
+def bytes_text(size: int) -> str:
+    """Return a number of bytes in a unit that leaves three digits."""
     for most, unit, name in ((10**3, 1, "B"), (10**6, 10**3, "KB"), (10**9, 10**6, "MB"), (10**12, 10**9, "GB")):
         if size < most:
             return f"{size / unit:.3g} {name}"

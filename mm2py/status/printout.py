@@ -207,11 +207,6 @@ def _version(applied: AppliedReport) -> str:
 
 
 def _topic_row(topic: TopicReport, group: GroupReport | None, *, is_silent: bool) -> tuple[str, ...]:
-    counts = {member: _count(numbers) for member, numbers in topic.owners.items()}
-    largest = sorted(counts, key=lambda member: (-counts[member], member))
-    owners = [f"{_name(member, group)} {counts[member]}" for member in largest[:NAMES_MOST]]
-    if len(largest) > NAMES_MOST:
-        owners.append(f"{len(largest) - NAMES_MOST} more")
     notes = [
         f"{count} {what}"
         for count, what in (
@@ -230,7 +225,17 @@ def _topic_row(topic: TopicReport, group: GroupReport | None, *, is_silent: bool
     if is_silent and topic.newest_ms is not None:
         notes.append(f"last record copied is of {time_text(topic.newest_ms)}")
     lag = "?" if topic.lag is None else f"{'was ' if is_silent else ''}{_number(topic.lag)}{_age(topic.lag_s)}"
-    return topic.topic, _number(topic.partitions), lag, ", ".join(owners) or "-", ", ".join(notes)
+    return topic.topic, _number(topic.partitions), lag, owners_text(topic, group), ", ".join(notes)
+
+
+def owners_text(topic: TopicReport, group: GroupReport | None) -> str:
+    """Return who copies how many partitions of a topic, the largest numbers first."""
+    counts = {member: _count(numbers) for member, numbers in topic.owners.items()}
+    largest = sorted(counts, key=lambda member: (-counts[member], member))
+    owners = [f"{_name(member, group)} {counts[member]}" for member in largest[:NAMES_MOST]]
+    if len(largest) > NAMES_MOST:
+        owners.append(f"{len(largest) - NAMES_MOST} more")
+    return ", ".join(owners) or "-"
 
 
 def _name(member: MemberId | None, group: GroupReport | None) -> str:
