@@ -40,6 +40,13 @@ COMMANDS: Final = (
         ("mm2py status mm2.properties", "mm2py status mm2.properties --watch 5"),
     ),
     CommandRow(
+        "top",
+        "mm2py.cli.top",
+        LOOK,
+        "watch flows, the worst topics, workers and events; pause and resume by key",
+        ("mm2py top mm2.properties", "mm2py top mm2.properties --once"),
+    ),
+    CommandRow(
         "open",
         "mm2py.cli.open_page",
         LOOK,
