@@ -1,7 +1,7 @@
 """Requests to a cluster that carry no records: topics, configurations, coordinators, groups, ACLs of topics.
 
 Plain functions over the brokers' port, one request each. Errors of single topics are returned with the results,
-errors of the whole request are raised. ACLs are listed and added, never removed.
+errors of the whole request are raised. ACLs are listed and added here, never removed.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from mm2py.topics.acls import TopicAcl
 
 _TOPIC_RESOURCE: Final = 2
 _BROKER_RESOURCE: Final = 4
+_TRANSACTIONAL_ID_RESOURCE: Final = 5
 _GROUP_KEY: Final = 0
 _TRANSACTION_KEY: Final = 1
 _SET: Final = 0
@@ -387,8 +388,18 @@ async def describe_topic_acls(brokers: Brokers, *, channel: str = "control") -> 
     Raises:
         BrokerRefused: ``SECURITY_DISABLED``, or DESCRIBE on the cluster is missing.
     """
+    return await _describe_acls(brokers, _TOPIC_RESOURCE, "Listing the ACLs of topics", channel=channel)
+
+
+async def describe_transactional_id_acls(brokers: Brokers, *, channel: str = "control") -> list[TopicAcl]:
+    """Return all ACLs of transactional ids, in the form of those of topics. Raises: as ``describe_topic_acls``."""
+    what = "Listing the ACLs of transactional ids"
+    return await _describe_acls(brokers, _TRANSACTIONAL_ID_RESOURCE, what, channel=channel)
+
+
+async def _describe_acls(brokers: Brokers, resource_type: int, what: str, *, channel: str) -> list[TopicAcl]:
     request = messages.DescribeAclsRequest(
-        resource_type_filter=i8(_TOPIC_RESOURCE),
+        resource_type_filter=i8(resource_type),
         resource_name_filter=None,
         pattern_type_filter=i8(_ANY),
         principal_filter=None,
@@ -399,7 +410,7 @@ async def describe_topic_acls(brokers: Brokers, *, channel: str = "control") -> 
     reply = await ask(brokers, ANY_BROKER, request, messages.DescribeAclsResponse, channel=channel)
     code = int(reply.error_code)
     if code:
-        raise BrokerRefused("Listing the ACLs of topics", code, message=reply.error_message)
+        raise BrokerRefused(what, code, message=reply.error_message)
     return [
         TopicAcl(
             resource.resource_name,
@@ -410,7 +421,7 @@ async def describe_topic_acls(brokers: Brokers, *, channel: str = "control") -> 
             int(acl.permission_type),
         )
         for resource in reply.resources
-        if resource.resource_type == _TOPIC_RESOURCE
+        if resource.resource_type == resource_type
         for acl in resource.acls
     ]
 

@@ -20,6 +20,9 @@ from mm2py.kafka.port import BrokerId, Brokers, TopicPartition, ask
 
 EARLIEST: Final = -2
 LATEST: Final = -1
+_CONSUMER: Final = -1
+_LOOKER: Final = -2
+"""As this replica id, which Kafka keeps for tools, ``LATEST`` is the end of the leader's log."""
 PARTITIONS_A_REQUEST: Final = 1000
 
 Leaders = Mapping[TopicPartition, BrokerId | None]
@@ -44,6 +47,7 @@ async def list_offsets(
     *,
     leader_epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
     read_committed: bool = False,
+    of_log: bool = False,
     skip_silent: bool = False,
 ) -> dict[TopicPartition, OffsetAnswer]:
     """Ask the leaders of partitions for their first (``EARLIEST``) or next (``LATEST``) offset.
@@ -54,6 +58,7 @@ async def list_offsets(
             the first record of that time or later.
         leader_epochs: an answer is valid under this epoch only; under another one the leader answers with an error.
         read_committed: ``LATEST`` is where the first open transaction begins.
+        of_log: ``LATEST`` is the end of the leader's log; else it is the high watermark.
         skip_silent: partitions whose leader does not answer are left out, and nothing is raised for them.
     Raises:
         KafkaError: a leader does not answer.
@@ -62,7 +67,8 @@ async def list_offsets(
     for leader, keys in by_leader(leaders).items():
         try:
             for some in chunks(keys, PARTITIONS_A_REQUEST):
-                found |= await _ask(brokers, leader, _request(some, when, leader_epochs, read_committed=read_committed))
+                request = _request(some, when, leader_epochs, read_committed=read_committed, of_log=of_log)
+                found |= await _ask(brokers, leader, request)
         except KafkaError as error:
             if not (skip_silent and error.may_be_mended):
                 raise
@@ -126,6 +132,7 @@ def _request(
     leader_epochs: Mapping[TopicPartition, int],
     *,
     read_committed: bool,
+    of_log: bool,
 ) -> messages.ListOffsetsRequest:
     by_topic: dict[str, list[messages.ListOffsetsPartition]] = {}
     for key in keys:
@@ -136,7 +143,7 @@ def _request(
         )
         by_topic.setdefault(key[0], []).append(asked)
     return messages.ListOffsetsRequest(
-        replica_id=KioBrokerId(-1),
+        replica_id=KioBrokerId(_LOOKER if of_log else _CONSUMER),
         isolation_level=i8(int(read_committed)),
         topics=tuple(
             messages.ListOffsetsTopic(name=TopicName(topic), partitions=tuple(asked))

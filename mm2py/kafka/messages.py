@@ -24,6 +24,8 @@ from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, Cre
 from kio.schema.create_partitions.v3.response import CreatePartitionsResponse
 from kio.schema.create_topics.v7.request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kio.schema.create_topics.v7.response import CreateTopicsResponse
+from kio.schema.delete_acls.v2.request import DeleteAclsFilter, DeleteAclsRequest
+from kio.schema.delete_acls.v2.response import DeleteAclsResponse
 from kio.schema.describe_acls.v2.request import DescribeAclsRequest
 from kio.schema.describe_acls.v2.response import DescribeAclsResponse
 from kio.schema.describe_cluster.v0.request import DescribeClusterRequest
@@ -106,6 +108,9 @@ __all__ = (
     "CreatePartitionsTopic",
     "CreateTopicsRequest",
     "CreateTopicsResponse",
+    "DeleteAclsFilter",
+    "DeleteAclsRequest",
+    "DeleteAclsResponse",
     "DescribableLogDirTopic",
     "DescribeAclsRequest",
     "DescribeAclsResponse",
@@ -173,6 +178,7 @@ REPLY_TO: Final[Mapping[type[Payload], type[Payload]]] = MappingProxyType(
         CreateAclsRequest: CreateAclsResponse,
         CreatePartitionsRequest: CreatePartitionsResponse,
         CreateTopicsRequest: CreateTopicsResponse,
+        DeleteAclsRequest: DeleteAclsResponse,
         DescribeAclsRequest: DescribeAclsResponse,
         DescribeClusterRequest: DescribeClusterResponse,
         DescribeConfigsRequest: DescribeConfigsResponse,

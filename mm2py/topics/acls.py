@@ -214,8 +214,8 @@ def reader_beyond(acls: Iterable[TopicAcl], *, quarantine: str, remote: str, ope
         open_without_acl: a topic without any ACL may be open to everybody (``allow.everyone.if.no.acl.found``).
     """
     known = list(acls)
-    here = [acl for acl in known if _matches(acl, quarantine)]
-    there = [acl for acl in known if _matches(acl, remote)]
+    here = [acl for acl in known if matches(acl, quarantine)]
+    there = [acl for acl in known if matches(acl, remote)]
     if open_without_acl and not here:
         return "everybody, for it has no ACL" if there else None
     readers = [acl for acl in here if acl.permission == Permission.ALLOW and acl.operation in _READING]
@@ -236,7 +236,8 @@ def reader_beyond(acls: Iterable[TopicAcl], *, quarantine: str, remote: str, ope
     return None
 
 
-def _matches(acl: TopicAcl, topic: str) -> bool:
+def matches(acl: TopicAcl, topic: str) -> bool:
+    """Whether an ACL is about a topic; or about a transactional id, if it is one of these."""
     if acl.pattern == Pattern.LITERAL:
         return acl.name in {topic, ANY_TOPIC}
     return acl.pattern == Pattern.PREFIXED and topic.startswith(acl.name)

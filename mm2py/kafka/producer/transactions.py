@@ -251,6 +251,22 @@ async def list_transactions(
     ]
 
 
+async def describe_transactions(
+    brokers: Brokers, coordinator: BrokerId, transactional_ids: Sequence[str], *, channel: str = "control"
+) -> dict[str, frozenset[TopicPartition] | int]:
+    """Return the partitions of open transactions, as far as we may describe their topics, or an error code each.
+
+    Source: DescribeTransactionsHandler, Apache Kafka's clients.
+    """
+    request = messages.DescribeTransactionsRequest(transactional_ids=tuple(map(TransactionalId, transactional_ids)))
+    reply = await ask(brokers, coordinator, request, messages.DescribeTransactionsResponse, channel=channel)
+    return {
+        str(one.transactional_id): int(one.error_code)
+        or frozenset((str(topic.topic), int(number)) for topic in one.topics for number in topic.partitions)
+        for one in reply.transaction_states
+    }
+
+
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, tuple[i32, ...]]:
     by_topic: dict[str, list[i32]] = {}
     for topic, partition in dict.fromkeys(partitions):

@@ -20,6 +20,7 @@ WRITING = {
     messages.FindCoordinatorRequest,
     messages.AddPartitionsToTxnRequest,
     messages.CreateAclsRequest,
+    messages.DeleteAclsRequest,
     messages.EndTxnRequest,
     messages.InitProducerIdRequest,
     messages.OffsetCommitRequest,

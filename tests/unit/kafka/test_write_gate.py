@@ -21,6 +21,7 @@ SESSION_S: Final = 3.0
 CHANGES: Final = {
     "AddPartitionsToTxnRequest",
     "CreateAclsRequest",
+    "DeleteAclsRequest",
     "CreatePartitionsRequest",
     "CreateTopicsRequest",
     "EndTxnRequest",
