@@ -86,20 +86,24 @@ async def as_workers_run_by(
         return settings, None
 
 
-async def within_deadline(target: ClusterAlias, work: Coroutine[Any, Any, T], doing: str) -> T:
+async def within_deadline(
+    target: ClusterAlias, work: Coroutine[Any, Any, T], doing: str, *, deadline_s: float | None = None
+) -> T:
     """Return what ``work`` returns.
 
     Args:
         doing: what the work is, for the message that it took too long.
+        deadline_s: None: ``DEADLINE_S``.
     Raises:
-        CommandFailed: the cluster does not answer within ``DEADLINE_S``, or refuses.
+        CommandFailed: the cluster does not answer in time, or refuses.
     """
+    deadline_s = DEADLINE_S if deadline_s is None else deadline_s
     try:
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(deadline_s):
             return await work
     except TimeoutError as error:
         raise CommandFailed(
-            f"{target} does not answer: {doing} took more than {DEADLINE_S:g} s.",
+            f"{target} does not answer: {doing} took more than {deadline_s:g} s.",
             remedy=f"Check {target}.bootstrap.servers and the network.",
         ) from error
     except BrokerRefused as error:

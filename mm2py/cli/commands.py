@@ -29,6 +29,7 @@ class CommandRow:
 
 LOOK: Final = "Look"
 CHANGE: Final = "Change and repair"
+RECOVER: Final = "Recover"
 SPARK: Final = "With Spark"
 
 COMMANDS: Final = (
@@ -177,6 +178,24 @@ COMMANDS: Final = (
         CHANGE,
         "print the hash of a password or a token, for rest.users.file",
         ("mm2py hash-password", "openssl rand -hex 32 | tee token | mm2py hash-password --token"),
+    ),
+    CommandRow(
+        "dr fence",
+        "mm2py.cli.dr_fence",
+        RECOVER,
+        "stop the producers of topics on the source, and verify that nobody writes",
+        (
+            "mm2py dr fence mm2.properties 'A->B' --plan",
+            "mm2py dr fence mm2.properties 'A->B' --topics orders --principal User:app --yes",
+            "mm2py dr fence mm2.properties 'A->B' --hook-fence 'close-listener prod' --yes",
+        ),
+    ),
+    CommandRow(
+        "dr unfence",
+        "mm2py.cli.dr_unfence",
+        RECOVER,
+        "give back what a fence of producers has changed, and nothing else",
+        ("mm2py dr unfence mm2.properties 'A->B'",),
     ),
     CommandRow(
         "backfill",

@@ -358,13 +358,34 @@ def fence_topic() -> InternalTopic:
     )
 
 
+DR_FENCE_RECORD_BYTES = 16 << 20
+
+
+def dr_fences_topic() -> InternalTopic:
+    """What fences of producers have added, and what was there before: see ``mm2py/dr/fence``. It is on both clusters.
+
+    Nothing expires, and readers need every record in its order. There are few.
+    """
+    return InternalTopic(
+        TopicName("mm2-dr-fences.internal"),
+        partitions=1,
+        configs={
+            "cleanup.policy": "delete",
+            "retention.ms": "-1",
+            "retention.bytes": "-1",
+            "max.message.bytes": str(DR_FENCE_RECORD_BYTES),
+            "unclean.leader.election.enable": "false",
+        },
+    )
+
+
 def spark_writes_topic() -> InternalTopic:
     """Which parts of writes from Spark were committed, on the cluster to which Spark wrote: one key a task."""
     return InternalTopic(TopicName("mm2-spark-writes.internal"), partitions=10)
 
 
 _ALWAYS_DOTTED = re.compile(
-    r"mm2-(?:(?:offsets|configs|status|ledger|quarantine|cluster|flight|history)\..+\.internal|(?:fence|spark-writes)\.internal)",
+    r"mm2-(?:(?:offsets|configs|status|ledger|quarantine|cluster|flight|history)\..+\.internal|(?:fence|dr-fences|spark-writes)\.internal)",
     re.DOTALL,
 )
 _OFFSET_SYNCS = "mm2-offset-syncs"

@@ -13,8 +13,13 @@ from typing import Final
 from mm2py.topics.filters import PatternList
 
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
-TELLING_THE_COPIER: Final = frozenset({"cleanup.policy", "compression.type", "max.message.bytes"})
+MAX_MESSAGE_BYTES: Final = "max.message.bytes"
+TELLING_THE_COPIER: Final = frozenset({"cleanup.policy", "compression.type", MAX_MESSAGE_BYTES})
 """Settings of a remote topic that decide how batches are written to it."""
+
+FENCE_MESSAGE_BYTES: Final = 1
+"""The limit that a fence of producers sets (``mm2py/dr/fence``): no batch is so small. So a topic that has it is
+fenced, and the limit stays where it is: syncing it would fence the copy, or lift the fence of a topic that is one."""
 
 CONFIG_PROPERTIES_EXCLUDE_KEY = "config.properties.exclude"
 DEFAULT_CONFIG_PROPERTIES_EXCLUDE = (
@@ -100,6 +105,7 @@ def remote_topic_configs(entries: Iterable[TopicConfigEntry], config_filter: Con
         and entry.source != ConfigSource.STATIC_BROKER
         and (not entry.is_default or config_filter.replicates_source_defaults)
         and not limits_timestamps(entry.name)
+        and not _is_fence(entry)
         and config_filter.should_replicate(entry.name)
     }
 
@@ -153,10 +159,11 @@ def config_changes(
     Source: MirrorSourceConnector.targetConfig, incrementalAlterConfigs, Apache Kafka, connect/mirror.
     """
     own = {entry.name: entry.value for entry in remote if entry.source == ConfigSource.DYNAMIC_TOPIC}
+    is_fenced = any(map(_is_fence, remote))
     changes = looser_timestamp_limits(source, remote, config_filter)
     for entry in source:
         from_file = entry.source == ConfigSource.STATIC_BROKER
-        if limits_timestamps(entry.name):
+        if limits_timestamps(entry.name) or _is_fence(entry) or (entry.name == MAX_MESSAGE_BYTES and is_fenced):
             continue
         if entry.read_only or entry.sensitive or (from_file and entry.name not in carried):
             continue
@@ -206,6 +213,15 @@ def _limits(values: Mapping[str, str | None]) -> dict[str, int]:
 def _milliseconds(value: str) -> int:
     """Return a limit, in ms. A value that is no number is no reason to raise another limit: it counts as 0."""
     return min(int(value), NO_LIMIT) if value.isdecimal() and len(value) < 20 else 0
+
+
+def _is_fence(entry: TopicConfigEntry) -> bool:
+    """Whether a setting is the fence of a topic's producers."""
+    return (
+        entry.name == MAX_MESSAGE_BYTES
+        and entry.value == str(FENCE_MESSAGE_BYTES)
+        and entry.source == ConfigSource.DYNAMIC_TOPIC
+    )
 
 
 def limits_timestamps(name: str) -> bool:

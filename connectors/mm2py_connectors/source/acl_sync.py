@@ -1,7 +1,8 @@
 """ACL sync: principals that may read an upstream topic, or are denied that, get the same on its remote topic.
 
 The target's ACLs are read first, and only missing ones are created: first the DENYs, and the others only when no DENY
-is missing. Each is logged before it is written. None is ever deleted.
+is missing. Each is logged before it is written. None is ever deleted. Those of a fence of producers are held back
+(``mm2py/dr/fence``): it is lifted on the source, and would stay on the target for ever.
 
 Counterpart: syncTopicAcls of MM2's MirrorSourceConnector; the rules are in ``mm2py/topics/acls.py``.
 """
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mm2py.config.settings import FlowSettings
+from mm2py.dr.fence.held_back import acls_held_back, without_fences
 from mm2py.errors import Mm2Error
 from mm2py.kafka.admin import create_topic_acls, describe_topic_acls, in_chunks
 from mm2py.kafka.error_codes import SECURITY_DISABLED
@@ -93,9 +95,13 @@ class AclSync:
         Cancelling may leave a request on its way; the next round reads its result.
         """
         settings, flow = self._context.settings, self._context.flow
-        found = await self._describe(self._source, flow.source, "DESCRIBE")
-        if found is None:
+        before = await acls_held_back(flow.source, self._source, channel=CHANNEL)
+        everything = await self._describe(self._source, flow.source, "DESCRIBE")
+        if everything is None:
             return
+        after = await acls_held_back(flow.source, self._source, channel=CHANNEL)
+        found, held = without_fences(everything, before, after)
+        self._say_held_back(held, before.unknown or after.unknown)
         topics, kept = set(self._topics()), set(self._kept())
         plan = wanted_acls(settings, found, topics, kept)
         self._say_left_out(plan)
@@ -140,6 +146,17 @@ class AclSync:
         else:
             return False
         return True
+
+    def _say_held_back(self, held: Sequence[TopicAcl], unknown: str) -> None:
+        if not held:
+            self._notices.is_over("held back for a fence")
+        elif self._notices.is_new("held back for a fence", unknown):
+            self._log.warning(
+                "topic_acls.fence_unknown" if unknown else "topic_acls.fence_held_back",
+                acls=len(held),
+                first=str(min(held)),
+                why=unknown or "a fence of producers stands on the source (mm2py dr fence); its ACLs stay there",
+            )
 
     def _say_left_out(self, plan: AclPlan) -> None:
         by_reason: dict[AclLeftOut, list[TopicAcl]] = {}

@@ -21,6 +21,7 @@ from mm2py.config.internal_topics import WantedTopic
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import Side
 from mm2py.copying.gaps import decide
+from mm2py.dr.fence.held_back import acls_held_back, without_fences
 from mm2py.errors import Mm2Error
 from mm2py.flow import Flow, TopicName
 from mm2py.flow_plan.planned import (
@@ -352,9 +353,15 @@ class FlowPlanner:
         if settings.sync_topic_acls_interval_s is None:
             return
         kept = {name for name, _ in self._facts.positions}
-        found = await self._acls(self._source, self._flow.source, "DESCRIBE")
-        if found is None:
+        before = await acls_held_back(self._flow.source, self._source)
+        everything = await self._acls(self._source, self._flow.source, "DESCRIBE")
+        if everything is None:
             return
+        after = await acls_held_back(self._flow.source, self._source)
+        found, held = without_fences(everything, before, after)
+        if held:
+            why = before.unknown or after.unknown or "a fence of producers stands there"
+            self._found.notes.append(f"{len(held)} ACL(s) of {self._flow.source} are held back: {why}")
         plan = wanted_acls(settings, found, topics, kept)
         for why, count in Counter(why for _, why in plan.left_out).items():
             self._found.notes.append(f"{count} ACL(s) of {self._flow.source} are not carried over: {why}.")

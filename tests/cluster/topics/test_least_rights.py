@@ -24,21 +24,22 @@ from deploy.local.kafka import KafkaCluster
 from mm2py.client import MirrorClient
 from mm2py.topics.names import ClusterAlias
 from tests.checker.traffic import Planned
-from tests.cluster.copies import add_partitions, make_topic, send
+from tests.cluster.copies import add_partitions, make_topic, producer, send
 from tests.cluster.group_offsets import commit
-from tests.cluster.kafka_client import admin, new_name, values, write
+from tests.cluster.kafka_client import admin, delete_topic, new_name, topic_names, values, write
 from tests.cluster.least_rights import PASSWORD, GuardedPair, assert_least, guarded_pair, purposes, rights_of
 from tests.cluster.running import ANSWER_S, OWN_PATH, PATIENCE, Mm2py, Value, within
 from tests.cluster.topics.test_topic_sync import own_settings, set_by_hand
 
 SLOW_S = 90.0 * PATIENCE
+FENCES = "mm2-dr-fences.internal"
 AFTER = "message.timestamp.after.max.ms"
 ANY_TIME = {AFTER: str(2**63 - 1)}
 FUTURE_MS = 4_000_000_000_000
 COPYING = ("copying", "flight recorder", "heartbeats", "offset syncs")
 """What every scene has."""
 TESTED = {*COPYING, "groups", "looking", "application", "heartbeats on the source", "configurations", "ACLs"}
-TESTED |= {"quarantine", "rings", "backfill and verify", "history"}
+TESTED |= {"quarantine", "rings", "backfill and verify", "history", "fence"}
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,7 @@ class Scene:
         self.flow = f"{self.alias}->B"
         self.topic, self.group, self.workers = new_name("orders"), new_name("billing"), new_name("workers")
         self.remote = f"{self.alias}.{self.topic}"
-        self._names = {"A": self.alias, "TOPIC": self.topic, "GROUP": self.group, "NAME": self.workers}
+        self.names = {"A": self.alias, "TOPIC": self.topic, "GROUP": self.group, "NAME": self.workers}
         self._purposes = purposes or COPYING
         self.user = self.user_for(*COPYING, *purposes)
         make_topic(pair.source, self.topic, configs=ANY_TIME)
@@ -72,9 +73,9 @@ class Scene:
         }
         self.run = Mm2py(pair.properties(self.user, self.alias, **self._settings))
 
-    def user_for(self, *purposes: str) -> str:
-        """Return a new user with the rights for these purposes alone."""
-        return self.pair.grant(rights_of(purposes, self._names))
+    def user_for(self, *purposes: str, **names: str) -> str:
+        """Return a new user with the rights for these purposes alone. ``names``: further ones for the page's."""
+        return self.pair.grant(rights_of(purposes, {**self.names, **names}))
 
     def copied(self, count: int, partition: int = 0) -> None:
         self.run.wait_until(
@@ -88,7 +89,7 @@ class Scene:
             file = self.run.directory / f"{user}.properties"
             file.write_text(render_properties(self.pair.properties(user, self.alias, **self._settings)))
         ended = subprocess.run(
-            [sys.executable, "-m", "mm2py", verb, str(file), *arguments],
+            [sys.executable, "-m", "mm2py", *verb.split(), str(file), *arguments],
             capture_output=True,
             text=True,
             timeout=180 * PATIENCE,
@@ -102,10 +103,10 @@ class Scene:
     def assert_least(self) -> None:
         """Stop the worker, and judge what the brokers decided."""
         assert self.run.terminate() == 0
-        assert_least(self.pair, self.user, rights_of(self._purposes, self._names))
+        assert_least(self.pair, self.user, rights_of(self._purposes, self.names))
 
     def assert_least_of(self, user: str, purpose: str) -> None:
-        assert_least(self.pair, user, rights_of([purpose], self._names))
+        assert_least(self.pair, user, rights_of([purpose], self.names))
 
 
 def committed(cluster: KafkaCluster, group: str) -> list[tuple[str, int]]:
@@ -220,6 +221,8 @@ def test_configurations_of_topics(pair: GuardedPair) -> None:
 
 def test_acls_of_topics(pair: GuardedPair) -> None:
     scene = Scene(pair, "ACLs", **{"sync.topic.acls.enabled": True, "sync.topic.acls.interval.seconds": 1})
+    if FENCES not in topic_names(pair.source):
+        make_topic(pair.source, FENCES)  # a fence has made it once
     kind, exactly, reader = ResourceType.TOPIC, ResourcePatternType.LITERAL, f"User:{new_name('reader')}"
     rule = AclBinding(kind, scene.topic, exactly, reader, "*", AclOperation.READ, AclPermissionType.ALLOW)
     admin(pair.source).create_acls([rule])[rule].result(ANSWER_S)
@@ -228,6 +231,30 @@ def test_acls_of_topics(pair: GuardedPair) -> None:
         scene.copied(10)
         run.wait_until(lambda: admin(pair.target).describe_acls(copy).result(ANSWER_S), "the ACL follows")
         scene.assert_least()
+
+
+def test_a_fence_of_producers(pair: GuardedPair) -> None:
+    for cluster in (pair.source, pair.target):
+        if FENCES in topic_names(cluster):
+            delete_topic(cluster, FENCES)
+    scene = Scene(pair)
+    tx = new_name("tx")
+    operator = scene.user_for("fence", ID=tx)
+    kind, exactly, app = ResourceType.TOPIC, ResourcePatternType.LITERAL, f"User:{new_name('app')}"
+    allowed = AclBinding(kind, scene.topic, exactly, app, "*", AclOperation.WRITE, AclPermissionType.ALLOW)
+    admin(pair.source).create_acls([allowed])[allowed].result(ANSWER_S)
+    client = producer(pair.source, transactional_id=tx, transaction_timeout_ms=300_000)
+    client.init_transactions(ANSWER_S)
+    client.begin_transaction()
+    client.produce(scene.topic, b"open")
+    assert client.flush(ANSWER_S) == 0
+    with scene.run:
+        scene.copied(11)
+        arguments = ("--yes", "--accept-unproven-fence", "--end-hanging")
+        said = scene.command("dr fence", scene.flow, *arguments, user=operator)
+        assert f"transactional id {tx}" in said and "verified" in said
+        assert "lifted" in scene.command("dr unfence", scene.flow, "--yes", user=operator)
+    assert_least(pair, operator, rights_of(["fence"], {**scene.names, "ID": tx}))
 
 
 def test_quarantine_and_replay(pair: GuardedPair) -> None:

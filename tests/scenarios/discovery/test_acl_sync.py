@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from mm2py.dr.fence.record import FenceBinding, FencedKind, FenceRecord, FenceState, FenceWay, encode_fence
 from mm2py.kafka.messages import CreateAclsRequest, DescribeAclsRequest
 from mm2py.topics.acls import Operation, Pattern, Permission
 from mm2py_connectors.source.topic_sync import NEWS_EVERY_S
@@ -308,3 +309,42 @@ async def test_a_hostile_source_cannot_create_more_grants_than_the_flow_may_have
         await asyncio.sleep(MINUTE_S)
         assert len(world.target.acls) == 14
         assert world.target.acls >= {replace(one, name="A.orders") for one in denials} | {own}
+
+
+FENCES = "mm2-dr-fences.internal"
+
+
+async def test_a_fence_of_producers_stays_on_its_side_until_it_is_lifted() -> None:
+    """Under the identity policy its DENY would stop the producers that have moved to the target."""
+    world = world_with("orders", **IDENTITY)
+    ours = acl("orders", Operation.WRITE, Permission.DENY, principal="User:app")
+    theirs = acl("orders", Operation.WRITE, Permission.DENY, principal="User:mallory")
+    binding = FenceBinding(FencedKind.TOPIC, "orders", "User:app")
+    record = FenceRecord("A->B", 1, "mark", FenceState.STANDING, FenceWay.ACLS, ("orders",), (binding,))
+    world.source.acls, world.target.acls = {ours, theirs}, set()
+    world.source.create_topic(FENCES, 1)
+    world.source.append(FENCES, 0, [encode_fence(record)])
+    async with world.worker():
+        await until(lambda: theirs in world.target.acls)
+        await asyncio.sleep(3 * MINUTE_S)
+        assert world.target.acls == {theirs}
+        (line,) = lines(world, "topic_acls.fence_held_back")
+        assert "acls=1" in line
+        lifted = replace(record, serial=2, state=FenceState.LIFTED)
+        world.source.append(FENCES, 0, [encode_fence(lifted)])
+        await until(lambda: ours in world.target.acls)  # by now it is an operator's
+
+
+async def test_where_the_records_of_fences_may_not_be_read_what_could_be_one_waits() -> None:
+    world = world_with("orders", **IDENTITY)
+    write = acl("orders", Operation.WRITE, Permission.DENY, principal="User:app")
+    read = acl("orders", Operation.READ, Permission.DENY, principal="User:app")
+    world.source.acls, world.target.acls = {write, read}, set()
+    world.source.create_topic(FENCES, 1)
+    world.source.deny(FENCES)
+    async with world.worker():
+        await until(lambda: read in world.target.acls)
+        await asyncio.sleep(3 * MINUTE_S)
+        assert world.target.acls == {read}
+        (line,) = lines(world, "topic_acls.fence_unknown")
+        assert f"Grant READ on {FENCES}" in line

@@ -83,7 +83,7 @@ def test_the_page_shows_the_table_of_the_code() -> None:
 def test_each_row_that_a_worker_needs_has_a_check_of_rights() -> None:
     codes = {row.code for row in RIGHTS if row.code}
     assert codes == {code for code, row in ROWS.items() if row.category is Category.RIGHTS}
-    assert {row.purpose for row in RIGHTS if not row.code} == {"backfill and verify", "looking", "application"}
+    assert {row.purpose for row in RIGHTS if not row.code} == {"backfill and verify", "fence", "looking", "application"}
 
 
 def test_a_user_who_may_do_everything_lacks_nothing() -> None:

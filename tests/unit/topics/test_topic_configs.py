@@ -14,6 +14,7 @@ from mm2py.topics.topic_configs import (
     Tried,
     carried_names,
     config_changes,
+    remote_topic_configs,
     too_many_in_sync,
 )
 
@@ -210,3 +211,17 @@ def test_settings_that_are_all_welcome_take_one_request() -> None:
     for topic in ("a", "b"):
         tried.taken(topic)
     assert tried.next_round() == {}
+
+
+def test_the_limit_of_a_fence_is_neither_carried_over_nor_reset() -> None:
+    """A fence of producers gives a topic ``max.message.bytes=1`` (``mm2py dr fence --by-size``)."""
+    limit = "max.message.bytes"
+    fence, other = (TopicConfigEntry(limit, value, OWN) for value in ("1", "2000000"))
+    default = TopicConfigEntry(limit, "1048588", DEFAULT)
+    wanted = ConfigPropertyFilter()
+    assert config_changes([fence], [other], wanted) == []
+    assert config_changes([fence], [default], wanted) == []
+    assert config_changes([other], [fence], wanted) == []
+    assert config_changes([default], [fence], wanted) == []
+    assert remote_topic_configs([fence], wanted) == {}
+    assert config_changes([other], [default], wanted) == [ConfigChange(limit, None, "2000000")]

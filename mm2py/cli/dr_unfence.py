@@ -1,0 +1,124 @@
+"""``mm2py dr unfence FILE A->B``: gives back what a fence of producers on A has changed, and nothing else.
+
+It finds the fence by its record on either cluster, wherever the process that raised it has ended. MirrorMaker 2 has no
+such command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from mm2py.cli.command import DEADLINE_S, CommandParser, within_deadline
+from mm2py.cli.dr_fence import hook_of, may_change, require, say_lines, store_of
+from mm2py.cli.flow_sides import sides_of
+from mm2py.clock import SystemClock
+from mm2py.config.configuration import read_settings_file
+from mm2py.config.settings import FlowSettings
+from mm2py.dr.fence.choosing import settings_of_flow
+from mm2py.dr.fence.fenced_cluster import ClusterFence
+from mm2py.dr.fence.hook import HOOK_TIMEOUT_S, hook_words
+from mm2py.dr.fence.lifting import lift_fence
+from mm2py.dr.fence.printout import body_of, record_lines
+from mm2py.dr.fence.raising import FenceWrite
+from mm2py.login import author_here
+from mm2py.output import write_out
+from mm2py.records.author import REASON_MOST, checked_reason
+from mm2py.status.exit_codes import EXIT_CHANGES, EXIT_DONE
+
+COMMAND: Final = "mm2py dr unfence"
+
+
+class UnfenceArguments(argparse.Namespace):
+    """What follows ``dr unfence`` on the command line."""
+
+    file: Path
+    flow: str
+    hook_fence: str | None
+    reason: str
+    plan: bool
+    yes: bool
+    json: bool
+
+
+def parse_arguments(arguments: Sequence[str]) -> UnfenceArguments:
+    """Read what follows ``dr unfence`` on the command line.
+
+    Raises:
+        ConfigError: it cannot be understood.
+    """
+    parser = CommandParser(
+        "dr unfence",
+        "Gives back what mm2py dr fence has changed on A, and nothing else, also if that command was killed. A must "
+        "answer; B need not. Exit codes: 0 lifted, or there is no fence; 1 A did not answer, or refused; begin again; "
+        "2 wrong file or arguments, or neither a terminal to ask on nor --yes; 3 with --plan: a fence would be lifted.",
+    )
+    parser.add_argument("file", metavar="FILE", type=Path, help="the file with which the flow runs")
+    parser.add_argument("flow", metavar="A->B", help="the flow")
+    parser.add_argument("--hook-fence", metavar="CMD", help="the command that the fence was raised by")
+    parser.add_argument(
+        "--reason", default="", metavar="TEXT", help=f"why: one line of at most {REASON_MOST} characters"
+    )
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--plan", action="store_true", help="only print what would be given back")
+    how.add_argument("--yes", action="store_true", help="do not ask; needed where there is no terminal")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    found = parser.parse_args(arguments, namespace=UnfenceArguments())
+    found.reason = checked_reason(found.reason)
+    return found
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Do what the command line says, and return the exit code.
+
+    Raises:
+        Mm2Error: see ``parse_arguments``; the source does not answer, or refuses.
+    """
+    options = parse_arguments(arguments)
+    settings = settings_of_flow(read_settings_file(options.file, None), options.flow)
+    words = None if options.hook_fence is None else hook_words(options.hook_fence)
+    return asyncio.run(_unfence(options, settings, words))
+
+
+async def _unfence(options: UnfenceArguments, settings: FlowSettings, words: tuple[str, ...] | None) -> int:
+    flow = settings.flow
+    rng, clock = random.Random(), SystemClock()  # noqa: S311  (spreads retries; nothing secret)
+
+    def say(lines: Sequence[str]) -> None:
+        if not options.json:
+            say_lines(lines)
+
+    async with sides_of("dr", settings) as sides:
+        require(sides, needs_target=False)
+        if sides.target.away:
+            say([f"note: {sides.target.away} Its copy of the record is set right by the next command."])
+        store = store_of(settings, sides, rng)
+        standing = await within_deadline(flow.source, store.read(), "reading the record of the fence")
+        is_up = standing is not None and standing.is_up
+        say(record_lines(standing) if is_up and standing is not None else [f"{flow}: no fence stands."])
+        code = None
+        if is_up:
+            code = EXIT_CHANGES if options.plan else may_change(say, "Lift the fence?", yes=options.yes)
+        elif options.plan:
+            code = EXIT_DONE
+        record, left = standing, tuple[str, ...]()
+        if code is None:
+            write = FenceWrite(author_here(options.reason), COMMAND, clock.wall_ms(), secrets.token_hex(8))
+            hook = None if words is None else hook_of(words)
+            lifting = lift_fence(store, ClusterFence(flow.source, sides.source.brokers), write, hook=hook)
+            lifted = await within_deadline(
+                flow.source, lifting, "lifting the fence", deadline_s=DEADLINE_S + HOOK_TIMEOUT_S
+            )
+            code = EXIT_DONE
+            if lifted is not None:
+                record, left = lifted.record, lifted.left
+                say(record_lines(record, left))
+        if options.json:
+            write_out(json.dumps(body_of(code, str(flow), record=record, left=left), indent=2) + "\n")
+        return code
