@@ -229,7 +229,7 @@ class _Request:
         """Status of the answer; 0: there is none yet."""
         self._is_answered = False
         self._is_of_page = False
-        """Our page sent it."""
+        """A page sent it, ours or another one, and no user who has typed an address."""
         self._version = ""
         self._body: Any = None
         self._pending: list[Message] = []
@@ -242,7 +242,9 @@ class _Request:
                 raise RestError(505, "mm2py speaks HTTP/1.1.")
             names = [name for name, _ in self._scope["headers"]]
             headers = dict(self._scope["headers"])
-            self._is_of_page = PAGE_HEADER in headers
+            self._is_of_page = PAGE_HEADER in headers or (
+                b"sec-fetch-mode" in headers and headers[b"sec-fetch-mode"] != b"navigate"
+            )
             if sum(len(name) + len(value) for name, value in self._scope["headers"]) > HEAD_MAX_BYTES:
                 raise RestError(431, f"The headers have more than {HEAD_MAX_BYTES:,} bytes.")
             for name in (b"host", b"authorization", b"content-type", b"origin"):

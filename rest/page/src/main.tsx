@@ -14,7 +14,7 @@ import { Search } from "./search";
 import { note } from "./seen";
 import { SettingsView } from "./settings";
 import { toneOf } from "./state";
-import { useEvents, useHistories } from "./stream";
+import { type Events, useEvents, useHistories } from "./stream";
 import { TopicsView } from "./topics";
 import { Asking, Confirm, Outcome, type Wanted, Who } from "./verbs";
 import { WorkersView } from "./workers";
@@ -22,6 +22,9 @@ import "./style.css";
 
 const FLOWS_EVERY_MS = 2000;
 const WHO_EVERY_MS = 60_000;
+
+/** For users of some flows, who may have been sent the address. */
+const NOT_SEEN: Events = { events: [], error: new ApiError(403, "They are of all flows."), isOpen: false, unread: "" };
 
 /**
  * Take the code of `mm2py open` out of the address, so that nobody copies it, and log in with it.
@@ -176,7 +179,7 @@ function Signed({ session, problem, onLogOut }: { session: Session; problem: str
         {address.view === "gaps" && <GapsView address={address} flows={flows} />}
         {address.view === "settings" && <SettingsView address={address} flows={flows} />}
         {address.view === "workers" && <WorkersView address={address} />}
-        {address.view === "events" && <EventsView address={address} events={events} />}
+        {address.view === "events" && <EventsView address={address} events={seesAll ? events : NOT_SEEN} />}
       </main>
       <Title of={flows} />
       <Spoken flows={known} />

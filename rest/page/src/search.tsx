@@ -28,6 +28,7 @@ export function Search({ flows }: { flows: FlowBody[] }) {
   const [names, setNames] = useState<Found[]>([]);
   const [unread, setUnread] = useState<string[]>([]);
   const readAt = useRef(0);
+  const isKnown = flows.some((one) => one.verdict);
 
   useEffect(() => {
     const onKey = (event: KeyboardEvent) => {
@@ -41,7 +42,7 @@ export function Search({ flows }: { flows: FlowBody[] }) {
   }, []);
 
   const readNames = async () => {
-    if (Date.now() - readAt.current < FRESH_MS) return;
+    if (!isKnown || Date.now() - readAt.current < FRESH_MS) return;
     readAt.current = Date.now();
     const failed: string[] = [];
     const all = await Promise.all(
@@ -63,6 +64,11 @@ export function Search({ flows }: { flows: FlowBody[] }) {
     if (failed.length) readAt.current = 0;
   };
 
+  // who comes here before the flows are known finds their topics a moment later
+  useEffect(() => {
+    if (isOpen && isKnown) void readNames();
+  }, [isOpen, isKnown]);
+
   const found = text ? find(text, flows, names) : [];
   const current = found[Math.min(chosen, found.length - 1)];
   const take = (one: Found) => {
@@ -83,10 +89,7 @@ export function Search({ flows }: { flows: FlowBody[] }) {
         aria-autocomplete="list"
         placeholder="Search  /"
         value={text}
-        onFocus={() => {
-          setOpen(true);
-          void readNames();
-        }}
+        onFocus={() => setOpen(true)}
         onBlur={() => setOpen(false)}
         onInput={(event) => {
           setText(event.currentTarget.value);

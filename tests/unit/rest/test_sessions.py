@@ -148,6 +148,10 @@ def test_a_wrong_password_begins_nothing_and_no_browser_asks_for_another(worker:
     assert "set-cookie" not in answer.headers
     assert answer.headers["www-authenticate"] == 'Session realm="mm2py"'  # Basic would open the browser's own window
     assert "Basic" in fresh(worker).get("/connectors").headers["www-authenticate"]
+    typed, of_a_page = ({"Sec-Fetch-Mode": mode} for mode in ("navigate", "no-cors"))
+    assert "Basic" in fresh(worker).get("/connectors", headers=typed).headers["www-authenticate"]
+    answer = fresh(worker).get("/connectors", headers=of_a_page)  # such as an image in a page at another port
+    assert (answer.status_code, answer.headers["www-authenticate"]) == (401, 'Session realm="mm2py"')
 
 
 def test_a_session_begins_no_other_session_and_so_outlives_no_limit(worker: Guarded) -> None:
