@@ -130,7 +130,8 @@ NOT_ON_3_13 = $(shell grep -rl one_python tests/unit --include='*.py')
 
 # The first half needs no Java and may have all cores. The second waits for brokers and time-outs much of the time: three
 # files of it run at a time, the longest first, each process with brokers that all its files share; deadlines are twice
-# as long there. Both halves are told of.
+# as long there. Both halves are told of. The tests of the web page take a Chromium and Node; where one is missing, the
+# end of the second half says so.
 test: venv ## all tests but the slow ones: unit and scenarios, then real clusters, parity with MM2
 	@failed=0; units=tests/unit; \
 	if [ -n "$(PYTHON_3_13)" ] && ! $(IS_3_13); then units="$(NOT_ON_3_13)"; fi; \
@@ -138,6 +139,7 @@ test: venv ## all tests but the slow ones: unit and scenarios, then real cluster
 	$(MAKE) --no-print-directory test-native || failed=1; \
 	$(MAKE) --no-print-directory test-unit-3.13 || failed=1; \
 	$(MAKE) --no-print-directory jars venv-spark || exit 1; \
+	$(MAKE) --no-print-directory page || echo "The web page cannot be built here, see above: its tests in a browser do not run."; \
 	MM2PY_TESTS_PATIENCE=$${MM2PY_TESTS_PATIENCE:-2} \
 	  $(TWICE) $(ON_CLUSTERS) || failed=1; \
 	exit $$failed

@@ -30,6 +30,7 @@ LONGEST_FIRST = tuple(
     for name in (
         *("writer", "data_source", "backfill", "verify"),
         *("group", "group_offsets", "exact_offsets", "failover_drill", "mm2_positions", "repack", "starter", "crash"),
+        "accessibility",
         *("quarantine", "demo", "offsets_parity", "client_parity", "configs_parity", "control_log"),
         *("least_rights", "isolation", "security", "gaps", "own_connector"),
         *("checker_mutants", "fetch_sessions", "refusals", "proxy_faults", "heartbeats", "scale", "topic_sync"),
@@ -39,6 +40,8 @@ LONGEST_FIRST = tuple(
     )
 )
 """Of the tests on real brokers, which a worker of pytest-xdist takes file by file (make test)."""
+
+IN_ONE_PROCESS = ("tests/cluster/spark/", "tests/cluster/browser/")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -76,14 +79,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """All files of Spark go to one worker of pytest-xdist: each other one would start a JVM for Spark as well."""
+    """All files of Spark go to one worker of pytest-xdist: each other one would start a JVM for Spark as well.
+
+    Those of the web page go to one likewise, with its browser and its worker.
+    """
     from xdist.scheduler import LoadFileScheduling
 
-    class ByFileAndJvm(LoadFileScheduling):
+    class ByFileOrFolder(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "spark" if nodeid.startswith("tests/cluster/spark/") else super()._split_scope(nodeid)
+            return next(filter(nodeid.startswith, IN_ONE_PROCESS), "") or super()._split_scope(nodeid)
 
-    return ByFileAndJvm(config, log) if config.getoption("dist") == "loadfile" else None
+    return ByFileOrFolder(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(wrapper=True)
