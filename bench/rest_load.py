@@ -3,6 +3,8 @@
 50 clients ask for ``/v1/flows`` every 5 s, and 20 read events: first while records come at 10,000 a second, then during
 copies at full speed. Within each copy, windows of a second with and without clients take turns: two whole copies would
 differ by more than the clients cost. The CPU of the REST process is reported separately from the worker's.
+
+With ``--tabs N``, N tabs of a browser show the web page instead, and the JS heap of a tab is reported as well.
 """
 
 from __future__ import annotations
@@ -38,7 +40,6 @@ ASKED, PACED = "full load", "10,000 records a second"
 ROUNDS: Final = 16
 PACED_ROUNDS: Final = 3
 RECORDS: Final = 6_000_000
-WINDOW_S: Final = 1.0
 TURNS: Final = ((True, False, False, True), (False, True, True, False))
 """Whether clients ask in successive windows, in even and odd rounds. In this order a drift affects both alike."""
 SETTLING_PART: Final = 1 / 3
@@ -52,9 +53,38 @@ P99_MOST_MS: Final = {ASKED: 250.0, PACED: 50.0}
 RATE_LOSS_MOST_PERCENT: Final = 5.0
 WARM_RECORDS: Final = 100_000
 READY_S: Final = 30.0
-CLIENTS_START_S: Final = 1.0
-"""Time for the start of the clients' process, so that it takes no CPU from a copy."""
 SETTINGS: Final = {"listeners": "http://127.0.0.1:0"}
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """A kind of clients."""
+
+    name: str
+    """Of the bench with these clients."""
+    who: str
+    """At the start of a sentence, with its verb."""
+    command: tuple[str, ...]
+    """The module of the clients' process and its arguments."""
+    window_s: float
+    """How long the windows are in which they ask, and those in which they do not."""
+    start_s: float
+    """Time for the start of their process, so that it takes no CPU from a copy."""
+
+
+PLAIN: Final = Asking(
+    "rest-load",
+    f"{CLIENTS} clients ask for `/v1/flows` every {EVERY_S:g} s and {STREAMS} read events.",
+    ("bench.rest_clients", str(CLIENTS), str(STREAMS), str(EVERY_S)),
+    window_s=1.0,
+    start_s=1.0,
+)
+
+
+def of_tabs(count: int) -> Asking:
+    """Return the web page in so many tabs. Each asks every two seconds, so its windows are longer."""
+    who = f"{count} tabs of one browser, on the same machine, show the first view of the web page."
+    return Asking("page-load", who, ("bench.page_tabs", str(count)), window_s=4.0, start_s=10.0)
 
 
 @dataclass(slots=True)
@@ -87,8 +117,11 @@ class Moment:
 class Windows:
     """The windows of one copy, with and without clients."""
 
-    def __init__(self, sides: Sides, mirror: Running, load: Load, *, begin_at: float, number: int) -> None:
+    def __init__(
+        self, sides: Sides, mirror: Running, load: Load, *, window_s: float, begin_at: float, number: int
+    ) -> None:
         """``begin_at`` is the number of copied records from which on the windows begin."""
+        self._window_s = window_s
         self._sides = sides
         self._mirror = mirror
         self._load = load
@@ -99,7 +132,7 @@ class Windows:
     def note(self, copied: int) -> None:
         """Begin the next window if the current one has ended."""
         borders = self._borders
-        if copied < self._begin_at or (borders and time.monotonic() < borders[-1].reading.at_s + WINDOW_S):
+        if copied < self._begin_at or (borders and time.monotonic() < borders[-1].reading.at_s + self._window_s):
             return
         before, asks = (bool(borders) and self._asks(len(borders) - 1)), self._asks(len(borders))
         borders.append(Moment(read(self._sides, self._mirror.pid, copied), rest_cpu_s(self._mirror)))
@@ -113,7 +146,9 @@ class Windows:
         """Return the measures of whole turns, with and without clients. Raises: RunFailed, the copy was too short."""
         count = (len(self._borders) - 1) // len(self._turns) * len(self._turns)
         if count < len(self._turns):
-            raise RunFailed(f"it took less than {len(self._turns)} windows of {WINDOW_S:g} s; take more --records")
+            raise RunFailed(
+                f"it took less than {len(self._turns)} windows of {self._window_s:g} s; take more --records"
+            )
         found: dict[str, float] = {}
         for asks, name in ((True, "asked"), (False, "quiet")):
             at = [window for window in range(count) if self._asks(window) == asks]
@@ -131,11 +166,10 @@ class Windows:
 
 
 @asynccontextmanager
-async def clients() -> AsyncIterator[Load]:
+async def clients(asking: Asking) -> AsyncIterator[Load]:
     """Start the clients' process, which waits for its first line. It ends with the block."""
-    arguments = map(str, (CLIENTS, STREAMS, EVERY_S))
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bench.rest_clients", *arguments), cwd=ROOT, stdin=PIPE, stdout=PIPE, limit=1 << 26
+        *(sys.executable, "-m", *asking.command), cwd=ROOT, stdin=PIPE, stdout=PIPE, limit=1 << 26
     )
     try:
         yield Load(process)
@@ -166,7 +200,16 @@ def latency_measures(met: Mapping[str, Any]) -> dict[str, float]:
     if met["failed"] or not met["latencies_ms"]:
         raise RunFailed(f"{len(met['failed'])} answers failed: {met['failed'][:5]}; {len(met['latencies_ms'])} came")
     latencies = met["latencies_ms"]
+    more: dict[str, float] = {}
+    if heap_mb := met.get("heap_mb"):
+        more = {
+            "heap_first_mb": heap_mb[0],
+            "heap_p50_mb": statistics.median(heap_mb),
+            "heap_last_mb": heap_mb[-1],
+            "browser_cpu_s": met["browser_cpu_s"],
+        }
     return {
+        **more,
         "first_ms": met["first_ms"],
         "p50_ms": percentile(latencies, 0.5),
         "p99_ms": percentile(latencies, 0.99),
@@ -176,19 +219,20 @@ def latency_measures(met: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-async def copy_once(sides: Sides, launch: Launch, number: int) -> dict[str, float]:
+async def copy_once(sides: Sides, launch: Launch, asking: Asking, number: int) -> dict[str, float]:
     """Copy the topic, with and without clients in turn; return the measures. Raises: RunFailed."""
     records = launch.workload.records
-    async with clients() as load:
-        await asyncio.sleep(CLIENTS_START_S)
+    async with clients(asking) as load:
+        await asyncio.sleep(asking.start_s)
         with running(launch, sides, {}) as mirror:
             load.tell(await port_of(mirror))
-            windows = Windows(sides, mirror, load, begin_at=records * SETTLING_PART, number=number)
+            begin_at = records * SETTLING_PART
+            windows = Windows(sides, mirror, load, window_s=asking.window_s, begin_at=begin_at, number=number)
             await wait_for_copies(sides, launch, mirror, records, deadline_s=300, note=windows.note)
             return {**windows.measures(), **latency_measures(await load.end())}
 
 
-async def paced_once(sides: Sides, workload: Workload) -> dict[str, float]:
+async def paced_once(sides: Sides, workload: Workload, asking: Asking) -> dict[str, float]:
     """Write records at a pace while clients ask; return the measures. Raises: RunFailed."""
     launch = Launch(MM2PY, workload, "paced", Options(settings=SETTINGS))
     with running(launch, sides, {}) as mirror:
@@ -200,7 +244,7 @@ async def paced_once(sides: Sides, workload: Workload) -> dict[str, float]:
             stdout=PIPE,
         )
         try:
-            async with clients() as load:
+            async with clients(asking) as load:
                 load.tell(port)
                 load.tell("on")
                 begun_s, rest_s = time.monotonic(), rest_cpu_s(mirror)
@@ -214,7 +258,7 @@ async def paced_once(sides: Sides, workload: Workload) -> dict[str, float]:
         return {**found, "asked_rest_cpu_percent": (rest_cpu_s(mirror) - rest_s) / took_s * 100}
 
 
-async def _run_all(sides: Sides, workload: Workload, rounds: int, log: RunLog) -> None:
+async def _run_all(sides: Sides, workload: Workload, rounds: int, asking: Asking, log: RunLog) -> None:
     """Measure until the log has all results. Closes ``sides``."""
     try:
         await fill(sides.source, workload)
@@ -223,17 +267,17 @@ async def _run_all(sides: Sides, workload: Workload, rounds: int, log: RunLog) -
         slow = replace(workload, topic="paced", records=0)
         missing = [number for number in range(PACED_ROUNDS) if not log.has((workload.name, PACED, number), 0)]
         if missing:
-            await copy_once(sides, Launch(MM2PY, workload, "warm", Options(settings=SETTINGS)), 0)
+            await copy_once(sides, Launch(MM2PY, workload, "warm", Options(settings=SETTINGS)), asking, 0)
         for number in missing:
             await _clean(sides, workload)
             await sides.source.create(slow.topic, slow.partitions)
-            await _note(log, slow, PACED, number, paced_once(sides, slow))
+            await _note(log, slow, PACED, number, paced_once(sides, slow, asking))
         for number in range(rounds):
             if log.has((workload.name, ASKED, number), workload.records):
                 continue
             await _clean(sides, workload)
             launch = Launch(MM2PY, workload, f"round-{number}", Options(settings=SETTINGS))
-            await _note(log, workload, ASKED, number, copy_once(sides, launch, number))
+            await _note(log, workload, ASKED, number, copy_once(sides, launch, asking, number))
     finally:
         await sides.close()
 
@@ -253,13 +297,13 @@ async def _note(log: RunLog, workload: Workload, name: str, number: int, work: A
     print(said(run), flush=True)
 
 
-def report(runs: Sequence[Run], workload: Workload, facts: Mapping[str, object]) -> str:
+def report(runs: Sequence[Run], workload: Workload, facts: Mapping[str, object], asking: Asking = PLAIN) -> str:
     """Return the page of results."""
     lines = first_lines("What REST under load costs copying", facts)
     lines += [
-        f"{CLIENTS} clients ask for `/v1/flows` every {EVERY_S:g} s and {STREAMS} read events. Copies of"
-        f" {workload.records:,} records of workload `{workload.name}` by one worker, after one that is not measured.",
-        f"Within each copy the clients ask for {WINDOW_S:g} s and are gone for {WINDOW_S:g} s, in turn, behind the",
+        f"{asking.who} Copies of {workload.records:,} records of workload `{workload.name}` by one worker, after one"
+        f" that is not measured. Within each copy they ask for {asking.window_s:g} s and are gone for"
+        f" {asking.window_s:g} s, in turn, behind the",
         "first third of the records. All of it shares two cores with both brokers. The first answer",
         "waits until the REST process has started and has looked at the clusters; it stands apart. The slow pace is",
         f"measured {PACED_ROUNDS} times; its producer has a linger.ms of {PACED_LINGER_MS}, Kafka's default. *Timers*",
@@ -297,6 +341,18 @@ def report(runs: Sequence[Run], workload: Workload, facts: Mapping[str, object])
             f" ({own.low:+.1f} to {own.high:+.1f} %); {own.whole[0]:.2f} s and {own.whole[1]:.2f} s. Without clients"
             f" the REST process takes {idle:.1f} % of a core.",
         ]
+    heaps = [run.measures for run in runs if "heap_p50_mb" in run.measures]
+    if heaps:
+        first, middle, last = (
+            statistics.median(each[f"heap_{name}_mb"] for each in heaps) for name in ("first", "p50", "last")
+        )
+        lines += [
+            "",
+            f"JS heap of a tab, medians of {len(heaps)} runs: {first:.1f} MB in the first second, {middle:.1f} MB in"
+            f" the middle, {last:.1f} MB in the last second. The browser took"
+            f" {statistics.median(each['browser_cpu_s'] for each in heaps):.1f} s of CPU in a run, of the same cores;"
+            " in production it runs elsewhere.",
+        ]
     if failed := [run for run in runs if run.failed]:
         lines += ["", *(f"Round {run.round + 1}, {run.mirror}, failed: {run.failed}" for run in failed)]
     return "\n".join([*lines, ""])
@@ -313,15 +369,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--records", type=int, default=RECORDS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    add_arguments(parser, "rest-load")
+    parser.add_argument("--tabs", type=int, metavar="N", help="the web page in N tabs of a browser as the clients")
+    add_arguments(parser, "rest-load, or page-load")
     options = parser.parse_args(arguments)
+    asking = PLAIN if options.tabs is None else of_tabs(options.tabs)
     workload = WORKLOADS["uncompressed"].with_records(options.records)
 
     def measure(source: KafkaCluster, target: KafkaCluster, log: RunLog) -> None:
-        asyncio.run(_run_all(Sides(Side(source), Side(target)), workload, options.rounds, log))
+        asyncio.run(_run_all(Sides(Side(source), Side(target)), workload, options.rounds, asking, log))
 
-    shape = {"records": str(workload.records)}
-    return carry_out("rest-load", options, measure, lambda runs, facts: report(runs, workload, facts), shape=shape)
+    def page(runs: Sequence[Run], facts: Mapping[str, object]) -> str:
+        return report(runs, workload, facts, asking)
+
+    shape = {"records": str(workload.records), **({} if options.tabs is None else {"tabs": str(options.tabs)})}
+    return carry_out(asking.name, options, measure, page, shape=shape)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench import rest_start, settings_pause
+from bench import rest_load, rest_start, settings_pause
 from bench.runs import Run
 from bench.workloads import UNCOMPRESSED
 
@@ -48,3 +48,20 @@ def test_pairs_of_starts_take_turns_and_the_goal_is_that_of_starts_with_rest() -
     assert "(median): 1.50 s, held." in page
     assert "in each pair: +0.30 s (median)" in page
     assert "Pair 4, with REST, failed: ended" in page
+
+
+def test_tabs_of_a_browser_are_one_more_kind_of_clients_and_their_heap_is_told() -> None:
+    met = {"failed": [], "latencies_ms": [9.0, 11.0], "first_ms": 900.0, "late_ms": [1.0], "events": 0}
+    heap = {"heap_mb": [5.0, 6.5, 6.0], "browser_cpu_s": 12.0}
+    assert "heap_p50_mb" not in rest_load.latency_measures(met)
+    measures = rest_load.latency_measures({**met, **heap}) | {
+        f"{name}_{measure}": value
+        for name, rate in (("asked", 98_000.0), ("quiet", 100_000.0))
+        for measure, value in (("records_per_s", rate), ("worker_cpu_s_per_million", 2.0), ("rest_cpu_percent", 4.0))
+    }
+    runs = [Run("uncompressed", rest_load.ASKED, number, 10, measures) for number in range(3)]
+    page = rest_load.report(runs, UNCOMPRESSED, FACTS, rest_load.of_tabs(20))
+    assert "20 tabs of one browser" in page and "they ask for 4 s" in page
+    assert "Records a second with clients beside without: -2.0 %" in page
+    assert "5.0 MB in the first second, 6.0 MB in the middle, 6.0 MB in the last second" in page
+    assert "took 12.0 s of CPU" in page
