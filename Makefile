@@ -108,6 +108,10 @@ page: $(PAGE) ## build the web page that REST serves at / (with Node 20.19 or la
 $(PAGE): rest/page/index.html $(wildcard rest/page/*.json rest/page/*.ts rest/page/*.sh rest/page/src/*) | venv
 	@PYTHON="$(abspath $(PY))" sh rest/page/build.sh
 
+.PHONY: screenshot
+screenshot: venv jars page ## docs/page.png: the web page of a demo that has run for two minutes; takes Chromium
+	@$(PY) -m deploy.local.screenshot $(ARGS)
+
 demo: venv ## two clusters and a flow between them to look at (SECONDS=30 ends it by itself)
 	@$(MAKE) --no-print-directory page || echo "The web page cannot be built here, see above: the demo runs without it."
 	@$(PY) -m deploy.local.demo $(DEMO_ARGUMENTS)
