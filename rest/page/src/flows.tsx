@@ -5,7 +5,7 @@ import { type Answer, type ClusterBody, type FlowBody, flowPath, get, type Histo
 import { type Address, at, RANGES } from "./address";
 import { Chart, type Drawn } from "./chart";
 import { EventLines, Unread } from "./events";
-import { atLeast, bytes, count, plural, time } from "./format";
+import { atLeast, bytes, plural, time } from "./format";
 import { ClusterMap } from "./map";
 import { Failure, Freshness, Link, useStale, Waiting } from "./parts";
 import { type Polled, usePolled } from "./poll";
@@ -118,7 +118,6 @@ function FlowCard(props: { flow: FlowBody; range: string; lookedAt: number; stal
 }
 
 function Figures({ flow }: { flow: FlowBody }) {
-  const known = flow.topics_copied + flow.topics_not_copied;
   const topics = (show: string) => at({ view: "topics", flow: flow.flow, show });
   return (
     <ul class="figures">
@@ -129,7 +128,7 @@ function Figures({ flow }: { flow: FlowBody }) {
       </li>
       <li>
         <Link to={topics("")}>
-          <b>{count(flow.topics_copied)}</b> of {plural(known, "topic")}
+          <b>{plural(flow.topics_copied, "topic")}</b>
         </Link>{" "}
         copied
       </li>

@@ -176,11 +176,10 @@ def count(value: int | None) -> str:
 
 def figures_of(flow: Mapping[str, Any]) -> list[str]:
     """Return what the page has to say of a flow in numbers."""
-    copied, left_out = flow["topics_copied"], flow["topics_not_copied"]
     lag = count(flow["lag_records"])
     if flow["lag_is_partial"] and flow["lag_records"] is not None:
         lag = f"at least {lag}" if flow["lag_records"] else "–"
-    found = [f"{lag} records behind", f"{count(copied)} of {plural(copied + left_out, 'topic')} copied"]
+    found = [f"{lag} records behind", f"{plural(flow['topics_copied'], 'topic')} copied"]
     for name, number in (("topic", flow["topics_waiting"]), ("gap", flow["open_gaps"])):
         if number:
             found.append(f"{plural(number, name)} {'waits' if number == 1 else 'wait'} for you")
