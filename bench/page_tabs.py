@@ -2,8 +2,8 @@
 
     python -m bench.page_tabs TABS
 
-Lines on standard input and the JSON at the end are those of ``bench.rest_clients``. After ``on`` all tabs are seen, so
-that they ask and draw, and after ``off`` they are hidden. Besides, the JSON has the JS heap of a tab, about once a second
+Lines on standard input and the JSON at the end are those of ``bench.rest_clients``. After ``on`` all tabs are seen:
+they ask and draw. After ``off`` they are hidden. Besides, the JSON has the JS heap of a tab, about once a second
 while tabs are seen and when they are hidden, and the CPU seconds of the browser.
 In production that runs on other machines.
 """

@@ -113,7 +113,7 @@ function Heading<T>({ column, sort, onSort }: { column: Column<T>; sort: string;
           <span aria-hidden="true">{isSorted ? (isDown ? " ↓" : " ↑") : ""}</span>
         </button>
       ) : (
-        column.title
+        column.title || <span class="hidden">Actions</span>
       )}
     </th>
   );
