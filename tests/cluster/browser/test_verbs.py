@@ -34,8 +34,7 @@ def confirm(tab: Tab, verb: str, of: str, reason: str = "") -> None:
     if reason:
         tab.window.get_by_label("Reason").fill(reason)
     tab.press_in_window(verb)
-    outcome = f"{verb} {of}: stored"
-    wait_until(lambda: any(outcome in one for one in tab.spoken()), "the page says that it is stored")
+    wait_until(lambda: any(one.startswith(f"{verb} {of}: ") for one in tab.spoken()), "the page says what came of it")
     tab.see_no_window()
 
 
@@ -83,8 +82,10 @@ def test_a_topic_is_paused_misses_records_and_goes_on_behind_its_gap(scene: Scen
     tab.see("1 gap waits for you")
     assert scene.flow_told()["open_gaps"] == 1
 
-    code, (answer,) = scene.run.gaps("accept", f"{scene.flow}:{topic}:0")
-    assert code == 0 and answer["accepted"], answer
+    tab.go("gaps", flow=scene.flow)
+    confirm(tab, "accept", f"the gap of {topic}-0 of {scene.flow}")
+    tab.see("No gap waits for you")
+    tab.go("flows")
     wait_until(lambda: scene.copied(topic) == RECORDS + 6, "the others are copied")
     wait_until(lambda: not scene.reasons(topic), "it is copied again")
     wait_until(lambda: "1 gap waits for you" not in tab.text(), "nothing waits any more")
@@ -109,7 +110,11 @@ def test_a_flow_is_paused_resumed_and_restarted(scene: Scene, tab: Tab) -> None:
     wait_until(lambda: scene.ask("GET", state)["connector"]["state"] == "RUNNING", "it runs")
     _, end = offsets(scene.source, scene.orders)
     wait_until(lambda: scene.copied(scene.orders) == end, "it goes on")
-    wait_until(lambda: tab.verbs() >= {"pause", "restart"}, "the buttons are those of a flow that runs")
+    wait_until(lambda: tab.verbs() >= {"pause", "stop", "restart"}, "the buttons are those of a flow that runs")
+    confirm(tab, "stop", scene.flow)
+    wait_until(lambda: scene.ask("GET", state)["connector"]["state"] == "STOPPED", "it is stopped")
+    confirm(tab, "resume", scene.flow)
+    wait_until(lambda: scene.ask("GET", state)["connector"]["state"] == "RUNNING", "it runs again")
     confirm(tab, "restart", scene.flow)
     scene.run.wait_for_event("connector.restarting", connector=f"{scene.flow}.MirrorSourceConnector")
     write(scene.source, scene.orders, [b"x"] * 5)
@@ -122,6 +127,16 @@ def test_a_topic_is_restarted(scene: Scene, tab: Tab) -> None:
     scene.run.wait_for_event("partitions.restarted", topic=scene.orders)
     wait_until(lambda: not scene.reasons(scene.orders), "it is copied")
     tab.see(f"It is copied to {scene.remote(scene.orders)}")
+
+
+def test_a_partition_is_paused_and_resumed(scene: Scene, tab: Tab) -> None:
+    of = f"{scene.orders}/0 of {scene.flow}"
+    tab.go("topics", flow=scene.flow, topic=scene.orders)
+    confirm(tab, "pause", of)
+    scene.wait_for_reasons(scene.orders, "paused")
+    tab.button(f"resume {of}").wait_for()
+    confirm(tab, "resume", of)
+    wait_until(lambda: not scene.reasons(scene.orders), "it is copied")
 
 
 def test_a_refused_topic_is_copied_when_the_cause_is_gone(scene: Scene, tab: Tab) -> None:
@@ -170,6 +185,34 @@ def test_what_is_copied_out_of_the_window_does_the_same(scene: Scene, tab: Tab) 
     proven = line.replace("-u 'olga'", f"--oauth2-bearer {TOKENS['olga']} --silent --fail-with-body")
     subprocess.run(["sh", "-c", proven], timeout=COMMAND_S, check=True, capture_output=True)
     wait_until(lambda: not scene.reasons(topic), "it is copied again")
+
+
+def test_an_admin_changes_a_setting_after_a_preview(scene: Scene, open_tab: OpenTab) -> None:
+    name = "offset.lag.max"
+    tab = open_tab(scene.address)
+    tab.log_in(TOKENS["alice"])
+    tab.go("settings", flow=scene.flow, q=name, show="all")
+    for value in ("7", "8"):
+        tab.press(f"Change {name}")
+        tab.page.get_by_label(name, exact=True).fill(value)
+        tab.press("preview")
+        store = tab.page.get_by_role("button", name="store as version")
+        store.wait_for()
+        assert scene.setting(name)["value"] != value, "a preview stores nothing"
+        if value == "7":
+            tab.press("forget all")
+            store.wait_for(state="detached")
+        else:
+            store.click()
+    wait_until(lambda: scene.setting(name)["value"] == "8", "it is stored")
+    wait_until(
+        lambda: any(
+            (row["Setting"], row["Value"], row["Comes from"]) == (name, "8", "stored")
+            for row in tab.table(f"Settings of {scene.flow}")
+        ),
+        "the page shows it",
+    )
+    scene.run.wait_for_event("config.changed", by="rest")
 
 
 # Those who may not
