@@ -273,7 +273,7 @@ function Field(props: {
             remove it
           </button>
         )}
-        <button type="button" aria-label={`Do not change ${name}`} onClick={props.onUndo}>
+        <button type="button" aria-label={`undo the change of ${name}`} onClick={props.onUndo}>
           undo
         </button>
       </p>
