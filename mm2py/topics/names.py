@@ -349,6 +349,23 @@ def history_topic(source_alias: ClusterAlias) -> InternalTopic:
     )
 
 
+def recovery_topic(flow: Flow) -> InternalTopic:
+    """What ``mm2py dr`` remembers of a pair of clusters, in both directions, on both: nothing of it expires."""
+    first, second = sorted((flow.source, flow.target))
+    return InternalTopic(
+        TopicName(f"mm2-recovery.{first}.{second}.internal"),
+        partitions=1,
+        configs={
+            "cleanup.policy": "delete",
+            "retention.ms": "-1",
+            "retention.bytes": "-1",
+            "max.message.bytes": str(CONTROL_LOG_MESSAGE_BYTES),
+            "message.timestamp.type": "LogAppendTime",
+            "unclean.leader.election.enable": "false",
+        },
+    )
+
+
 def fence_topic() -> InternalTopic:
     """The partition of empty aborted transactions that keep a transactional id alive; it never contains data."""
     return InternalTopic(
@@ -385,7 +402,7 @@ def spark_writes_topic() -> InternalTopic:
 
 
 _ALWAYS_DOTTED = re.compile(
-    r"mm2-(?:(?:offsets|configs|status|ledger|quarantine|cluster|flight|history)\..+\.internal|(?:fence|dr-fences|spark-writes)\.internal)",
+    r"mm2-(?:(?:offsets|configs|status|ledger|quarantine|cluster|flight|history|recovery)\..+\.internal|(?:fence|dr-fences|spark-writes)\.internal)",
     re.DOTALL,
 )
 _OFFSET_SYNCS = "mm2-offset-syncs"
