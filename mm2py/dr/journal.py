@@ -20,14 +20,18 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from mm2py.dr.states import (
+    ENDED,
     MAY_HAVE_SWITCHED,
+    NO_FACTS,
     WITHOUT_SOURCE,
     WITHOUT_TARGET,
     PartitionOffsets,
     RecoveryEvent,
     RecoveryFacts,
+    RecoveryRow,
     RecoveryState,
     RecoveryVerb,
+    transition,
 )
 from mm2py.errors import Mm2Error
 from mm2py.flow import ClusterAlias, Flow
@@ -105,15 +109,29 @@ class JournalUnreadable(Mm2Error):
         )
 
 
+class RunRefused(Mm2Error):
+    """A run cannot begin from where the pair of clusters stands."""
+
+
 class JournalsDisagree(Mm2Error):
     """The journals of both clusters do not say what was done, so nothing is done by guess."""
 
     def __init__(self, why: str) -> None:
         super().__init__(
             f"The recovery journals of both clusters disagree: {why}.",
-            remedy="Nothing is done. Read both with mm2py dr check FILE A->B, find out which cluster takes records"
-            " now, and delete the journal topic that is wrong.",
+            remedy="Nothing is done. Find out which cluster takes records now and remove what is left of a fence; then"
+            " delete the topic mm2-recovery.*.internal of the pair on both clusters: the next call begins anew.",
         )
+
+
+def needed_by(entry: JournalEntry) -> tuple[tuple[ClusterAlias, ...], ClusterAlias | None]:
+    """Return which clusters must have an entry before it counts, in this order; and one that gets it if it answers."""
+    source, target = entry.flow.source, entry.flow.target
+    if entry.state in WITHOUT_SOURCE:
+        return (target,), source
+    if entry.state in WITHOUT_TARGET:
+        return (source,), target
+    return (source, target), None
 
 
 def folded(records: Iterable[JournalRecord], *, where: str) -> tuple[JournalEntry, ...]:
@@ -174,13 +192,9 @@ def agreed(
             other = second if alias == first else first
             raise JournalsDisagree(f"{alias} has {len(tail)} entries from number {common} on that {other} has lost")
     winner = _winner(tails)
-    loser = second if winner == first else first
     missing = tuple(tails[winner])
-    if not missing and tails[loser]:  # cannot be: an empty tail never wins
-        raise AssertionError("the shorter journal won")
-    return AgreedJournal(
-        (*ours[:common], *missing), MappingProxyType({loser: missing} if missing else {})
-    )
+    loser = second if winner == first else first
+    return AgreedJournal((*ours[:common], *missing), MappingProxyType({loser: missing} if missing else {}))
 
 
 def _winner(tails: Mapping[ClusterAlias, Sequence[JournalEntry]]) -> ClusterAlias:
@@ -192,9 +206,7 @@ def _winner(tails: Mapping[ClusterAlias, Sequence[JournalEntry]]) -> ClusterAlia
     acted = {alias: [one for one in tail if one.was_acted_on(alias)] for alias, tail in tails.items()}
     switched = [alias for alias, ones in acted.items() if any(one.state in MAY_HAVE_SWITCHED for one in ones)]
     if len(switched) > 1:
-        raise JournalsDisagree(
-            "on each of them producers were switched to it while the other one was away"
-        )
+        raise JournalsDisagree("on each of them producers were switched to it while the other one was away")
 
     def rank(alias: ClusterAlias) -> tuple[bool, bool, int, int]:
         tail = tails[alias]
@@ -208,12 +220,112 @@ def _check_ids(journals: Mapping[ClusterAlias, Sequence[JournalEntry]], kept_in:
         for alias, known in entries[-1].kept_in.items() if entries else ():
             now = kept_in.get(ClusterAlias(alias))
             if now is not None and now != known:
-                raise JournalsDisagree(f"that of {alias} was deleted and made again in the middle of a run")
+                raise JournalsDisagree(f"that of {alias} was deleted, or made again, since the other one was written")
 
 
 def restamped(entries: Iterable[JournalEntry], term: int) -> list[JournalEntry]:
     """Return entries as a process of this term stores them on the cluster that lacks them."""
     return [replace(entry, term=term) for entry in entries]
+
+
+def standing_entry(entries: Sequence[JournalEntry]) -> JournalEntry | None:
+    """Return the entry that says how the pair of clusters stands; None: no run has begun.
+
+    A rollback that was taken back leaves the run that it should have undone.
+    """
+    for at in range(len(entries) - 1, -1, -1):
+        entry = entries[at]
+        if entry.verb is RecoveryVerb.ROLLBACK and entry.state is RecoveryState.TAKEN_BACK:
+            before = [one for one in entries[:at] if one.run != entry.run]
+            return standing_entry(before)
+        return entry
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class StepTold:
+    """What a process tells of a step, beside what it is."""
+
+    term: int
+    at_ms: int
+    mark: str
+    author: Author = UNKNOWN
+    text: str = ""
+    topics: tuple[str, ...] = ()
+    """Of a run that begins; the steps behind have the same."""
+    kept: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    kept_in: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def next_entry(
+    entries: Sequence[JournalEntry], event: RecoveryEvent, flow: Flow, told: StepTold, seen: RecoveryFacts = NO_FACTS
+) -> tuple[JournalEntry, RecoveryRow]:
+    """Return the entry that an event leads to, and the row of the table that says so.
+
+    Args:
+        entries: all that count.
+        flow: of the run; of a rollback, the flow of the run that it undoes.
+        seen: what the process has seen just now.
+    Raises:
+        RunRefused: the run cannot begin, or is not that of this flow.
+        NoSuchTransition, PromiseBroken: as ``transition``.
+    """
+    last = standing_entry(entries)
+    begins = last is None or last.state in ENDED
+    if last is not None:
+        _check_direction(last, flow)
+    state = RecoveryState.READY if last is None or begins else last.state
+    row = transition(state, event, seen, NO_FACTS if begins else stored_facts(entries))
+    is_new = begins or row.turns or last is None
+    same_process = bool(entries) and entries[-1].term == told.term and not is_new
+    entry = JournalEntry(
+        term=told.term,
+        number=len(entries),
+        mark=told.mark,
+        run=told.mark if is_new or last is None else last.run,
+        verb=_verb(event, last, turns=row.turns),
+        flow=Flow(flow.target, flow.source) if row.turns else flow,
+        state=row.following,
+        event=event,
+        at_ms=told.at_ms,
+        took_ms=max(0, told.at_ms - entries[-1].at_ms) if same_process else None,
+        author=told.author,
+        text=told.text,
+        topics=told.topics if is_new or last is None else last.topics,
+        facts=seen,
+        kept=told.kept,
+        kept_in=told.kept_in,
+    )
+    return entry, row
+
+
+def _verb(event: RecoveryEvent, last: JournalEntry | None, *, turns: bool) -> RecoveryVerb:
+    if event is RecoveryEvent.FAILOVER_ASKED:
+        return RecoveryVerb.FAILOVER
+    if turns:
+        return RecoveryVerb.ROLLBACK
+    return RecoveryVerb.CUTOVER if event is RecoveryEvent.CUTOVER_ASKED or last is None else last.verb
+
+
+def _check_direction(last: JournalEntry, flow: Flow) -> None:
+    """Check whether a run of this flow may begin, or go on.
+
+    Raises:
+        RunRefused: another run has not ended, or producers are on the other cluster.
+    """
+    if last.state not in ENDED:
+        if flow != last.flow:
+            raise RunRefused(
+                f"The {last.verb} of {last.flow} is {last.state}.",
+                remedy=f"Go on with it, or undo it, first: name '{last.flow}'.",
+            )
+        return
+    active = last.flow.target if last.state is RecoveryState.COMPLETE else last.flow.source
+    if flow.source != active:
+        raise RunRefused(
+            f"By the last run, the {last.verb} of {last.flow}, producers are on {active}.",
+            remedy=f"Name the flow from {active}.",
+        )
 
 
 def stored_facts(entries: Sequence[JournalEntry]) -> RecoveryFacts:

@@ -144,7 +144,7 @@ class RecoveryRow:
     effects: tuple[RecoveryEffect, ...]
     when: str
     turns: bool = False
-    """The next state is that of a new run, from the target to the source."""
+    """The following state is that of another run, from the target to the source."""
 
 
 def _taken_back(state: RecoveryState) -> Iterator[RecoveryRow]:
@@ -192,15 +192,14 @@ def _rows() -> Iterator[RecoveryRow]:
     yield row(S.REVERSED, E.FAILED, S.REVERSED, (F.ALARM,), "The target's fence could not be removed.")
     yield row(S.REVERSED, E.RESTARTED, S.REVERSED, (F.FREE_PRODUCERS,), "The target's fence is looked for.")
     yield row(S.REVERSED, E.COMPLETE_ASKED, S.COMPLETE, (), "The window ended, or an operator says `dr complete`.")
-    text = "An operator says `dr rollback`: the same machine, the other way round."
-    yield row(S.REVERSED, E.UNDO_ASKED, S.READY, (), text, turns=True)
-    yield row(S.COMPLETE, E.RESTARTED, S.COMPLETE, (), "Nothing is left to do.")
-    yield row(S.READY, E.RESTARTED, S.READY, (), "Nothing was done.")
+    text = "An operator says `dr rollback`, and every precondition holds: another run, the other way round."
+    yield row(S.REVERSED, E.UNDO_ASKED, S.FENCING, (F.SET_FENCE,), text, turns=True)
+    text = "The target is lost, and the operator accepts what this loses: another run, the other way round."
+    yield row(S.REVERSED, E.FAILOVER_ASKED, S.CUTTING_OFF, (F.CUT_OFF_WRITERS,), text, turns=True)
     yield row(S.TAKING_BACK, E.ALL_REMOVED, S.TAKEN_BACK, (), "Fence and mark are gone, earlier values are back.")
     yield row(S.TAKING_BACK, E.FAILED, S.TAKING_BACK, (F.ALARM,), "Something could not be removed.")
     yield row(S.TAKING_BACK, E.RESTARTED, S.TAKING_BACK, (F.TAKE_BACK,), "The rest is removed.")
     yield _fails_over(S.TAKING_BACK)
-    yield row(S.TAKEN_BACK, E.RESTARTED, S.TAKEN_BACK, (), "Nothing is left to do.")
     yield row(S.CUTTING_OFF, E.WRITERS_CUT_OFF, S.CUT_OFF, (F.PLACE_GROUPS,), "No producer of the flow may write.")
     yield row(S.CUT_OFF, E.GROUPS_AT_CHOSEN, S.GROUPS_PLACED, (F.CONFIRM_SWITCH,), "All are, or were left by name.")
     text = "The flow is still cut off. From here on the way back is another run."
@@ -233,7 +232,7 @@ def _rows() -> Iterator[RecoveryRow]:
 TABLE: Final = tuple(_rows())
 _BY_KEY: Final = MappingProxyType({(row.state, row.event): row for row in TABLE})
 
-ENDED: Final = frozenset({S.READY, S.TAKEN_BACK, S.COMPLETE})
+ENDED: Final = frozenset({S.TAKEN_BACK, S.COMPLETE})
 """Nothing is left to do."""
 MAY_HAVE_SWITCHED: Final = frozenset(
     {S.SWITCHING, S.SWITCHED, S.REVERSED, S.COMPLETE, S.FAILING_OVER, S.FAILED_OVER}
@@ -253,8 +252,8 @@ WITHOUT_TARGET: Final = frozenset({S.TAKING_BACK, S.TAKEN_BACK})
 def is_at_rest(state: RecoveryState, event: RecoveryEvent) -> bool:
     """Return whether nothing of the process that stored such an entry can be under way.
 
-    Else the next process waits for ``LATE_S`` before it changes anything. The story: one removes a fence, and is killed.
-    The next one finds the fence gone, and sets it for another cutover. Then the first one's request arrives.
+    Else the next process waits for ``LATE_S`` before it changes anything. The story: one removes a fence, and is
+    killed. The next one finds the fence gone, and sets it for another cutover. Then the first one's request arrives.
     """
     return any(not row.effects for row in TABLE if row.following is state and row.event is event)
 
@@ -281,11 +280,11 @@ class PromiseBroken(Mm2Error):
 class RecoveryFacts:
     """What was seen. An event that claims something is held to it."""
 
-    source_ends: PartitionOffsets = NO_OFFSETS
+    source_ends: PartitionOffsets = field(default_factory=lambda: NO_OFFSETS)
     """The ends of the source's partitions."""
-    copied_to: PartitionOffsets = NO_OFFSETS
+    copied_to: PartitionOffsets = field(default_factory=lambda: NO_OFFSETS)
     """Up to which source offset each partition is in the target."""
-    target_ends: PartitionOffsets = NO_OFFSETS
+    target_ends: PartitionOffsets = field(default_factory=lambda: NO_OFFSETS)
     """The ends of the copies, by the same names."""
     groups: Mapping[str, PartitionOffsets] = field(default_factory=lambda: MappingProxyType({}))
     """By group, where it goes on on the target."""
@@ -324,9 +323,14 @@ def _denied(row: RecoveryRow, seen: RecoveryFacts, stored: RecoveryFacts) -> str
         case E.GROUPS_EXACT | E.GROUPS_AT_CHOSEN:
             return _first_ahead(seen.groups, seen.target_ends)
         case E.SWITCH_CONFIRMED if row.state is S.GROUPS_FINAL:
-            return _first_difference(stored.source_ends, seen.source_ends, "ends now at")
+            return moved_since(stored, seen)
         case _:
             return ""
+
+
+def moved_since(stored: RecoveryFacts, seen: RecoveryFacts) -> str:
+    """Return which end of the source is not as it was verified; empty: none has moved."""
+    return _first_difference(stored.source_ends, seen.source_ends, "ends now at")
 
 
 def _first_difference(wanted: PartitionOffsets, found: PartitionOffsets, what: str) -> str:

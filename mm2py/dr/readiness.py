@@ -1,0 +1,379 @@
+"""Whether a flow is ready for a cutover and for a failover, what would be lost, and what stands in the way. Pure.
+
+Both answers rest on the verdict and the safe time of ``mm2py status`` (``mm2py/status/verdict.py``), on the questions
+of ``mm2py check`` for the flow that leads back, and on the recovery journal. An answer is never better than what is
+known: ``yes`` means that everything was asked and nothing stands in the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Final
+
+from mm2py.checks.results import CheckResult, CheckState
+from mm2py.dr.journal import JournalEntry
+from mm2py.dr.states import ENDED, MAY_HAVE_SWITCHED, TABLE, RecoveryEvent, RecoveryState, RecoveryVerb
+from mm2py.flow import Flow
+from mm2py.moments import ago, time_text
+from mm2py.status.consumer_groups import ConsumerGroupReport
+from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_WAITS
+from mm2py.status.verdict import FlowVerdict, Readiness
+
+NAMED_MOST: Final = 5
+"""How many groups or topics a sentence names."""
+SAME_DAY_MS: Final = 12 * 60 * 60 * 1000
+NOT_OF_THE_WAY_BACK: Final = frozenset({"MM0602"})
+"""Checks that mean nothing for the flow back: its remote topics are the originals, and hold records."""
+
+
+class Prepared(StrEnum):
+    """Whether something could be done now."""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "not known"
+
+
+class WayBackState(StrEnum):
+    """What the file says of the flow that leads back."""
+
+    ENABLED = "enabled"
+    STANDBY = "standby"
+    """It is not run, and a recovery can start it."""
+    MISSING = "missing"
+    REFUSED = "refused"
+
+
+class ObstacleKind(StrEnum):
+    """What stands in the way, in a word that keeps its meaning."""
+
+    SOURCE_AWAY = "source-away"
+    TARGET_AWAY = "target-away"
+    NOT_RUNNING = "not-running"
+    NOT_COPIED = "not-copied"
+    BEHIND = "behind"
+    NOT_KNOWN = "not-known"
+    GROUPS = "groups"
+    NO_WAY_BACK = "no-way-back"
+    WAY_BACK_CHECKS = "way-back-checks"
+    NO_WORKER_AT_SOURCE = "no-worker-at-source"
+    UNFINISHED = "unfinished"
+    JOURNAL = "journal"
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryObstacle:
+    """One thing that stands in the way."""
+
+    kind: ObstacleKind
+    """What it is, in a word."""
+    text: str
+    """What it is, in a sentence."""
+    way_out: str
+    """What an operator can do."""
+    of_cutover: bool = True
+    """It stands in the way of a cutover."""
+    of_failover: bool = True
+    """It stands in the way of a failover."""
+    is_doubt: bool = False
+    """It is not known whether it really does."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryStanding:
+    """What the journal says of the pair of clusters."""
+
+    run: str
+    """The last run; empty: there was none."""
+    verb: str
+    """What it is for."""
+    flow: str
+    """Its flow."""
+    state: str
+    """How far it has come."""
+    at_ms: int | None
+    """When it came that far."""
+
+
+NO_STANDING: Final = RecoveryStanding("", "", "", "", None)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadinessFacts:
+    """What both answers follow from."""
+
+    flow: Flow
+    at_ms: int
+    """By the clock of the machine that asks."""
+    source_away: str = ""
+    """Why the source does not answer; empty: it does."""
+    target_away: str = ""
+    verdict: FlowVerdict | None = None
+    """None: nothing is known of the flow."""
+    lag: int | None = None
+    is_lag_partial: bool = False
+    lag_as_of_ms: int | None = None
+    groups: Sequence[ConsumerGroupReport] | None = None
+    """None: the flow emits no checkpoints, or see ``groups_unread``."""
+    groups_unread: str = ""
+    """Why nothing is known of the groups."""
+    way_back: WayBackState = WayBackState.MISSING
+    way_back_refused: str = ""
+    """Why the file's flow back must not run."""
+    way_back_checks: Sequence[CheckResult] = ()
+    worker_at_source: bool | None = None
+    """A live worker serves the source as a target; None: not known."""
+    worker_at_source_why: str = ""
+    journal: Sequence[JournalEntry] = ()
+    """The entries of the journals, as far as they agree."""
+    journal_wrong: str = ""
+    """Why the journals cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReadiness:
+    """Whether a flow is ready, and what a failover would lose."""
+
+    flow: Flow
+    at_ms: int
+    cutover: Prepared
+    failover: Prepared
+    text: str
+    """Both answers, a line each."""
+    lost_s: float | None
+    lost_records: int | None
+    is_lost_at_least: bool
+    safe_at_ms: int | None
+    standing: RecoveryStanding
+    obstacles: tuple[RecoveryObstacle, ...]
+    is_whole: bool
+    """Both clusters answered."""
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of ``mm2py dr check``."""
+        if not self.is_whole:
+            return EXIT_FAILED
+        return EXIT_DONE if self.cutover is self.failover is Prepared.YES else EXIT_WAITS
+
+
+def readiness_of(facts: ReadinessFacts) -> RecoveryReadiness:
+    """Return both answers, with everything that stands in the way."""
+    obstacles = tuple(_obstacles(facts))
+    verdict = facts.verdict
+    cutover = _prepared([one for one in obstacles if one.of_cutover])
+    failover = _prepared([one for one in obstacles if one.of_failover])
+    found = RecoveryReadiness(
+        flow=facts.flow,
+        at_ms=facts.at_ms,
+        cutover=cutover,
+        failover=failover,
+        text="",
+        lost_s=None if verdict is None else verdict.behind_s,
+        lost_records=facts.lag,
+        is_lost_at_least=facts.is_lag_partial or bool(facts.source_away),
+        safe_at_ms=None if verdict is None else verdict.safe_at_ms,
+        standing=standing_of(facts.journal),
+        obstacles=obstacles,
+        is_whole=not (facts.source_away or facts.target_away),
+    )
+    lines = f"Ready for cutover: {cutover}.\nReady for failover: {failover}{_loss(found)}."
+    return replace(found, text=lines)
+
+
+def standing_of(journal: Sequence[JournalEntry]) -> RecoveryStanding:
+    """Return how far the last run has come."""
+    if not journal:
+        return NO_STANDING
+    last = journal[-1]
+    return RecoveryStanding(last.run, str(last.verb), str(last.flow), str(last.state), last.at_ms)
+
+
+def _prepared(obstacles: Sequence[RecoveryObstacle]) -> Prepared:
+    if not obstacles:
+        return Prepared.YES
+    return Prepared.UNKNOWN if all(one.is_doubt for one in obstacles) else Prepared.NO
+
+
+def _loss(found: RecoveryReadiness) -> str:
+    """Return what a failover would lose, as far as it is known."""
+    if found.lost_s is None or found.safe_at_ms is None:
+        return "; what would be lost is not known"
+    least = "at least " if found.is_lost_at_least else ""
+    records = found.lost_records
+    counted = "" if records is None else f" ({least}{records:,} record{'' if records == 1 else 's'})"
+    safe = f"safe time {moment_text(found.safe_at_ms, found.at_ms)}"
+    return f", {found.lost_s:,.1f} s{counted} would be lost; {safe}"
+
+
+def moment_text(at_ms: int, now_ms: int) -> str:
+    """Return a time in UTC to the tenth of a second; with the date if it is not of today."""
+    try:
+        moment = datetime.fromtimestamp(at_ms / 1000, tz=UTC)
+    except (OverflowError, ValueError, OSError):
+        return "?"
+    time = f"{moment:%H:%M:%S}.{at_ms % 1000 // 100} UTC"
+    return time if abs(now_ms - at_ms) < SAME_DAY_MS else f"{moment:%Y-%m-%d} {time}"
+
+
+# What stands in the way
+
+
+def _obstacles(facts: ReadinessFacts) -> Iterator[RecoveryObstacle]:
+    flow = facts.flow
+    if facts.target_away:
+        text = f"{flow.target} does not answer: {facts.target_away.rstrip('.')}"
+        yield RecoveryObstacle(ObstacleKind.TARGET_AWAY, text, f"Make {flow.target} answer.", is_doubt=True)
+    if facts.source_away:
+        text = f"{flow.source} does not answer: {facts.source_away.rstrip('.')}"
+        way_out = f"Make {flow.source} answer. If it is lost: fail over."
+        yield RecoveryObstacle(ObstacleKind.SOURCE_AWAY, text, way_out, of_failover=False)
+    if facts.target_away:
+        return
+    yield from _journal(facts)
+    yield from _copy(facts)
+    yield from _groups(facts)
+    if not facts.source_away:
+        yield from _way_back(facts)
+
+
+def _journal(facts: ReadinessFacts) -> Iterator[RecoveryObstacle]:
+    if facts.journal_wrong:
+        way_out = "Nothing is switched by guess: settle this first (docs/recovery.md)."
+        yield RecoveryObstacle(ObstacleKind.JOURNAL, facts.journal_wrong, way_out)
+        return
+    if not facts.journal:
+        return
+    last = facts.journal[-1]
+    since = f"since {ago(max(0, facts.at_ms - last.at_ms))}"
+    told = f"The {last.verb} of {last.flow} is {last.state} {since}"
+    is_same = last.flow == facts.flow
+    if last.state in ENDED:
+        if last.state is RecoveryState.COMPLETE and is_same:
+            text = f"{told}: producers were moved to {facts.flow.target} already"
+            way_out = f"Ask for the way back: mm2py dr check FILE '{last.flow.target}->{last.flow.source}'."
+            yield RecoveryObstacle(ObstacleKind.UNFINISHED, text, way_out)
+        return
+    may_fail_over = (last.state, RecoveryEvent.FAILOVER_ASKED) in {(row.state, row.event) for row in TABLE}
+    is_active_source = last.state is RecoveryState.REVERSED and not is_same
+    yield RecoveryObstacle(
+        ObstacleKind.UNFINISHED,
+        told,
+        _way_on(last),
+        of_failover=not ((may_fail_over and is_same) or is_active_source),
+    )
+
+
+def _way_on(last: JournalEntry) -> str:
+    """Return what an operator can do with a run that has not ended."""
+    flow = f"FILE '{last.flow}'"
+    if last.state is RecoveryState.REVERSED:
+        return f"mm2py dr rollback {flow} undoes it, mm2py dr complete {flow} keeps it."
+    if last.verb is RecoveryVerb.FAILOVER and last.state in MAY_HAVE_SWITCHED:
+        return (
+            f"mm2py dr reinstate {flow} when {last.flow.source} answers; mm2py dr failover {flow} goes on until then."
+        )
+    if last.state in MAY_HAVE_SWITCHED:
+        return f"mm2py dr {last.verb} {flow} goes on, mm2py dr rollback {flow} undoes it."
+    return f"mm2py dr {last.verb} {flow} goes on, mm2py dr unfence {flow} takes it back."
+
+
+def _copy(facts: ReadinessFacts) -> Iterator[RecoveryObstacle]:
+    verdict, flow = facts.verdict, facts.flow
+    if verdict is None:
+        yield RecoveryObstacle(
+            ObstacleKind.NOT_KNOWN, f"Nothing is known of {flow}", "See mm2py status FILE.", is_doubt=True
+        )
+        return
+    told = verdict.text.removeprefix(f"{flow}: ")
+    match verdict.readiness:
+        case Readiness.SAFE:
+            pass
+        case Readiness.BEHIND:
+            if not facts.source_away:
+                way_out = f"Wait until {verdict.oldest or 'it'} has caught up; mm2py status FILE says what limits it."
+                yield RecoveryObstacle(ObstacleKind.BEHIND, _sentence(told), way_out, of_failover=False)
+        case Readiness.INCOMPLETE:
+            way_out = f"mm2py why FILE '{flow}' --topic NAME says what decides it; accept, resume or leave out."
+            yield RecoveryObstacle(ObstacleKind.NOT_COPIED, _sentence(told), way_out)
+        case Readiness.NOT_COPIED:
+            yield RecoveryObstacle(
+                ObstacleKind.NOT_RUNNING, _sentence(told), "Start, resume or enable it: mm2py status FILE says which."
+            )
+        case Readiness.UNKNOWN:
+            yield RecoveryObstacle(
+                ObstacleKind.NOT_KNOWN, _sentence(told), "Ask again, or see mm2py status FILE.", is_doubt=True
+            )
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def _groups(facts: ReadinessFacts) -> Iterator[RecoveryObstacle]:
+    look = f"mm2py groups FILE '{facts.flow}' says where each goes on."
+    if facts.groups_unread:
+        text = f"Groups are not known: {facts.groups_unread.rstrip('.')}"
+        yield RecoveryObstacle(ObstacleKind.GROUPS, text, look, is_doubt=True)
+        return
+    groups = facts.groups or ()
+    waiting = [one for one in groups if not one.ready]
+    if waiting:
+        named = ", ".join(f"{one.group} ({one.why.rstrip('.')})" for one in waiting[:NAMED_MOST])
+        more = f" and {len(waiting) - NAMED_MOST} more" if len(waiting) > NAMED_MOST else ""
+        plural = "group is" if len(groups) == 1 else "groups are"
+        text = f"{len(waiting)} of {len(groups)} {plural} not ready to go on on {facts.flow.target}: {named}{more}"
+        yield RecoveryObstacle(ObstacleKind.GROUPS, text, look)
+
+
+def _way_back(facts: ReadinessFacts) -> Iterator[RecoveryObstacle]:
+    flow = facts.flow
+    back = Flow(flow.target, flow.source)
+
+    def of_cutover(kind: ObstacleKind, text: str, way_out: str, *, is_doubt: bool = False) -> RecoveryObstacle:
+        return RecoveryObstacle(kind, text, way_out, of_failover=False, is_doubt=is_doubt)
+
+    if facts.way_back is WayBackState.MISSING:
+        text = f"The file has no {back}: after a cutover nothing would keep {flow.source} exact"
+        yield of_cutover(ObstacleKind.NO_WAY_BACK, text, f"Add {back} to the file, with topics and groups as {flow}.")
+        return
+    if facts.way_back is WayBackState.REFUSED:
+        text = f"{back} must not run: {facts.way_back_refused.rstrip('.')}"
+        yield of_cutover(ObstacleKind.NO_WAY_BACK, text, "Correct the file.")
+        return
+    failed = [
+        one for one in facts.way_back_checks if one.state is CheckState.FAILED and one.code not in NOT_OF_THE_WAY_BACK
+    ]
+    for one in failed:
+        text = f"{back} would not run ({one.code}): {one.sentence.rstrip('.')}"
+        yield of_cutover(ObstacleKind.WAY_BACK_CHECKS, text, one.hint or f"See docs/checks/{one.code}.md.")
+    if facts.worker_at_source is not True:
+        why = f": {facts.worker_at_source_why.rstrip('.')}" if facts.worker_at_source_why else ""
+        text = f"No live worker serves {flow.source} as a target{why}"
+        way_out = f"Start one: mm2py FILE --clusters {flow.source}."
+        is_doubt = facts.worker_at_source is None
+        yield of_cutover(ObstacleKind.NO_WORKER_AT_SOURCE, text, way_out, is_doubt=is_doubt)
+
+
+# As people read it
+
+
+def readiness_text(found: RecoveryReadiness) -> str:
+    """Return what ``mm2py dr check`` prints."""
+    lines = [*found.text.split("\n")]
+    standing = found.standing
+    if standing.run and standing.at_ms is not None:
+        lines.append(f"Last run: {standing.verb} of {standing.flow}, {standing.state}, {time_text(standing.at_ms)}.")
+    for heading, ones in (
+        ("In the way of both:", [one for one in found.obstacles if one.of_cutover and one.of_failover]),
+        ("In the way of a cutover:", [one for one in found.obstacles if one.of_cutover and not one.of_failover]),
+        ("In the way of a failover:", [one for one in found.obstacles if one.of_failover and not one.of_cutover]),
+    ):
+        if ones:
+            lines += ["", heading]
+        for one in ones:
+            lines += [f"  {'? ' if one.is_doubt else ''}{one.text.rstrip('.')}. [{one.kind}]", f"      {one.way_out}"]
+    return "".join(f"{line}\n" for line in lines)
