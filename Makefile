@@ -41,6 +41,9 @@ endif
 ifeq ($(origin ELECTIONS),command line)
 SIMULATE_ARGUMENTS += --elections $(ELECTIONS)
 endif
+ifeq ($(origin RECOVERIES),command line)
+SIMULATE_ARGUMENTS += --recoveries $(RECOVERIES)
+endif
 
 help: ## show this list
 	@sed -n 's/^\([a-z0-9.-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 27
@@ -289,7 +292,7 @@ bench-attacks: venv jars ## what hostile inputs cost a worker, its REST process 
 soak: venv jars ## an hour idle and half an hour at full load: memory, sockets and tasks stay flat
 	@$(PY) -m bench.soak $(ARGS)
 
-simulate: venv ## whole workers on broker models under every fault, then random walks of all parts; four minutes (SECONDS=120 each, SEEDS=7-12, WALKS=7-12, ELECTIONS=100000, ARGS="--save")
+simulate: venv ## whole workers on broker models under every fault, then random walks of all parts; four minutes (SECONDS=120 each, SEEDS=7-12, WALKS=7-12, ELECTIONS=100000, RECOVERIES=10000, ARGS="--save")
 	@$(PY) -m tests.simulation $(SIMULATE_ARGUMENTS) $(ARGS)
 
 mutants: venv ## drop over 150 safety rules, one at a time: a test must notice each; some minutes (ARGS="-k fence")

@@ -74,6 +74,13 @@ COMMANDS: Final = (
         ),
     ),
     CommandRow(
+        "dr check",
+        "mm2py.cli.dr_check",
+        LOOK,
+        "say whether a flow is ready for a cutover and a failover, and what would be lost",
+        ("mm2py dr check mm2.properties 'A->B'", "mm2py dr check mm2.properties 'A->B' --json"),
+    ),
+    CommandRow(
         "config",
         "mm2py.cli.config",
         LOOK,

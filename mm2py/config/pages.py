@@ -129,6 +129,8 @@ def write(root: Path) -> None:
 
 if __name__ == "__main__":
     from mm2py.checks import pages as pages_of_checks
+    from mm2py.dr import pages as page_of_recoveries
 
     write(Path(__file__).parents[2])
     pages_of_checks.write(Path(__file__).parents[2])
+    page_of_recoveries.write(Path(__file__).parents[2])

@@ -40,9 +40,8 @@ class Prepared(StrEnum):
 class WayBackState(StrEnum):
     """What the file says of the flow that leads back."""
 
-    ENABLED = "enabled"
-    STANDBY = "standby"
-    """It is not run, and a recovery can start it."""
+    THERE = "there"
+    """It runs, or can be started."""
     MISSING = "missing"
     REFUSED = "refused"
 
@@ -182,6 +181,11 @@ def readiness_of(facts: ReadinessFacts) -> RecoveryReadiness:
     )
     lines = f"Ready for cutover: {cutover}.\nReady for failover: {failover}{_loss(found)}."
     return replace(found, text=lines)
+
+
+def target_away(flow: Flow, at_ms: int, source_away: str, target_away: str) -> RecoveryReadiness:
+    """Return what can be said if the target does not answer: nothing is known."""
+    return readiness_of(ReadinessFacts(flow, at_ms, source_away, target_away))
 
 
 def standing_of(journal: Sequence[JournalEntry]) -> RecoveryStanding:

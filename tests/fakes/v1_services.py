@@ -12,7 +12,9 @@ from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
 from mm2py.clock import SystemClock
+from mm2py.config.configuration import SettingsFile
 from mm2py.config.settings import Configuration, FlowSettings
+from mm2py.dr.readiness import ReadinessFacts, RecoveryReadiness, readiness_of
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.flow import ClusterAlias, Flow, Kind, parse_flow
 from mm2py.flow_history.rings import FlowHistory
@@ -34,6 +36,7 @@ from mm2py.records.source_offset import StoredPosition
 from mm2py.records.standstill import Cause, Standstill
 from mm2py.status.consumer_groups import ConsumerGroupReport, PartitionReport
 from mm2py.status.facts import UNDECIDED, Facts, FlowFacts, GroupFacts
+from mm2py.status.flow_report import FlowReport
 from mm2py.status.offset_inquiry import Question
 from mm2py.status.offset_report import OffsetReport
 from mm2py.status.report import report_of
@@ -176,6 +179,14 @@ class FakeQuestions:
 
     async def group_on_source(self, group: str) -> GroupOnSource | None:
         return GroupOnSource(None)
+
+    async def readiness(
+        self, file: SettingsFile, settings: FlowSettings, asked: FlowReport, clusters: Mapping[ClusterAlias, str]
+    ) -> RecoveryReadiness:
+        told = await self.groups(settings)
+        return readiness_of(
+            ReadinessFacts(asked.flow, NOW_MS, verdict=asked.verdict, lag=asked.lag, groups=told.reports)
+        )
 
     async def quarantined(self) -> list[QuarantinedRecord]:
         return [

@@ -1,7 +1,7 @@
 """``make simulate``: runs whole workers on two cluster models under virtual time, seed after seed, for a time.
 
 After that, for as long, the random walks of the other suites (``walks.py``). With ``--elections`` only groups on one
-model, until there were so many elections.
+model, until there were so many elections. With ``--recoveries`` only recoveries of a pair of clusters, so many seeds.
 """
 
 from __future__ import annotations
@@ -24,6 +24,11 @@ from tests.simulation.election_campaign import report as elections_report
 from tests.simulation.election_campaign import reproduce as elections_again
 from tests.simulation.election_campaign import run_campaign as run_elections
 from tests.simulation.elections import Elections
+from tests.simulation.recoveries import RecoveryOutcome
+from tests.simulation.recovery_campaign import RecoveryCampaign
+from tests.simulation.recovery_campaign import report as recoveries_report
+from tests.simulation.recovery_campaign import reproduce as recovery_again
+from tests.simulation.recovery_campaign import run_campaign as run_recoveries
 from tests.simulation.run import Outcome, run_schedule
 from tests.simulation.schedule import make_schedule
 from tests.simulation.walks import run_rounds, run_walks
@@ -42,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--walks", type=seeds_of, help="the walks alone, with exactly these")
     parser.add_argument("--first", type=int, help="the first seed; random if not given")
     parser.add_argument("--elections", type=int, help="simulate groups only, until so many leaders were elected")
+    parser.add_argument("--recoveries", type=int, help="simulate recoveries of a pair of clusters only, so many seeds")
     parser.add_argument("--resume", action="store_true", help="resume an interrupted campaign")
     parser.add_argument("--save", action="store_true", help="write the result under docs/results")
     parser.add_argument("--log", action="store_true", help="print what the workers of each seed logged")
@@ -59,6 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.elections is not None:
         return _elect(options)
+    if options.recoveries is not None:
+        return _recover(options)
     if options.walks is not None:
         return 0 if run_walks(options.walks) else 1
     campaign, seeds = Campaign(), options.seeds
@@ -107,6 +115,21 @@ def _elect(options: argparse.Namespace) -> int:
     campaign.save(ELECTIONS_PROGRESS)
     facts = _facts()
     _publish("elections", elections_report(campaign, facts), {**facts, **campaign.content()}, save=options.save)
+    return 0 if campaign.ok else 1
+
+
+def _recover(options: argparse.Namespace) -> int:
+    first = random.SystemRandom().randrange(10**6, 10**9) if options.first is None else options.first
+    campaign = RecoveryCampaign(first)
+
+    def after_each(outcome: RecoveryOutcome) -> None:
+        if outcome.findings:
+            print(f"seed {outcome.seed} failed; again with: {recovery_again(outcome.seed)}", flush=True)
+            print(*(f"    {finding[:2000]}" for finding in outcome.findings[:5]), sep="\n", flush=True)
+
+    run_recoveries(campaign, options.recoveries, after_each=after_each)
+    facts = _facts()
+    _publish("recoveries", recoveries_report(campaign, facts), {**facts, **campaign.content()}, save=options.save)
     return 0 if campaign.ok else 1
 
 

@@ -1,4 +1,4 @@
-"""Recoveries of a model of two clusters: real journals, runner and table; producers, copies, groups and hooks are models.
+"""Recoveries of a model of two clusters: the real table, journal and runner; clusters, copies and hooks are models.
 
 Processes run at either site, are killed after any step, and begin again there or on the other site, two at once at
 times. Links break, answers get lost, and requests arrive up to 20 s late, also after their process has died. What must
@@ -221,7 +221,9 @@ class ModelActions:
     async def drain(self, entry: JournalEntry, ends: RecoveryFacts) -> RecoveryFacts:
         world, flow = self.world, entry.flow
         await self._until(flow.target, lambda: world.position(flow) >= ends.source_ends[PART])
-        copied, end = await self._ask(flow.target, lambda: (world.position(flow), len(world.clusters[flow.target].records)))
+        copied, end = await self._ask(
+            flow.target, lambda: (world.position(flow), len(world.clusters[flow.target].records))
+        )
         return RecoveryFacts(copied_to={PART: copied}, target_ends={PART: end})
 
     async def finish_groups(self, entry: JournalEntry) -> RecoveryFacts:
@@ -296,7 +298,9 @@ class ModelActions:
     async def place_groups(self, entry: JournalEntry) -> RecoveryFacts:
         world, source = self.world, entry.flow.source
         # The last checkpoint: what the group had committed on the source, as far as it was copied.
-        return await self._commit(entry, entry.flow.target, lambda: world.translate(source, world.clusters[source].committed))
+        return await self._commit(
+            entry, entry.flow.target, lambda: world.translate(source, world.clusters[source].committed)
+        )
 
     async def settle_extras(self, entry: JournalEntry) -> RecoveryFacts:
         world, flow = self.world, entry.flow
@@ -310,7 +314,7 @@ class RecoveryWorld:
     """Both clusters, what is around them, and the processes that work on them."""
 
     def __init__(self, seed: int) -> None:
-        self.rng = random.Random(seed)  # noqa: S311
+        self.rng = random.Random(seed)
         self.time = ModelTime()
         self.outcome = RecoveryOutcome(seed)
         self.clusters = {alias: ModelCluster(alias) for alias in SITES}
@@ -483,7 +487,11 @@ class RecoveryWorld:
             if not cluster.is_up and rng.random() < 0.02:
                 cluster.is_up = True
         if len(self.processes) < 2 and rng.random() < (0.1 if not self.processes else 0.01):
-            goals = [*RecoveryGoal] if self.fails_over else [RecoveryGoal.CUTOVER, RecoveryGoal.ROLLBACK, RecoveryGoal.UNFENCE, RecoveryGoal.COMPLETE]
+            goals = (
+                [*RecoveryGoal]
+                if self.fails_over
+                else [RecoveryGoal.CUTOVER, RecoveryGoal.ROLLBACK, RecoveryGoal.UNFENCE, RecoveryGoal.COMPLETE]
+            )
             weights = [4 if goal in (RecoveryGoal.CUTOVER, RecoveryGoal.ROLLBACK) else 1 for goal in goals]
             self.begin(rng.choices(goals, weights)[0], rng.choice([FORTH, back(FORTH)]), rng.choice(SITES))
 
@@ -499,13 +507,15 @@ class RecoveryWorld:
         for cluster in self.clusters.values():
             if cluster.committed > len(cluster.records):
                 self.find(f"the group is ahead of its records on {cluster.alias}")
-        if self.has_failed_over or any(RecoveryState.FAILING_OVER.value.encode() in one for cluster in self.clusters.values() for one in cluster.journal[-3:]):
+        if self.has_failed_over or any(
+            RecoveryState.FAILING_OVER.value.encode() in one
+            for cluster in self.clusters.values()
+            for one in cluster.journal[-3:]
+        ):
             self.has_failed_over = True
             return
         writable = {
-            alias
-            for who, alias in self.sent_to.items()
-            if who != "group" and not self.clusters[alias].is_fenced
+            alias for who, alias in self.sent_to.items() if who != "group" and not self.clusters[alias].is_fenced
         }
         if len(writable) > 1:
             self.find("producers may write on both clusters")

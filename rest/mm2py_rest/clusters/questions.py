@@ -9,22 +9,26 @@ import asyncio
 import io
 import random
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
 from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.settings import FlowSettings
+from mm2py.dr.readiness import RecoveryReadiness, readiness_of, target_away
+from mm2py.dr.readiness_inquiry import LookedAt, ask_readiness
 from mm2py.errors import Mm2Error
 from mm2py.flight.inquiry import explain_at
 from mm2py.flight.why_then import PastExplanation
+from mm2py.flow import ClusterAlias
 from mm2py.flow_clusters import Connected
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.list_offsets import EARLIEST, find_offsets
 from mm2py.logs import make_logger
 from mm2py.status.cluster_inquiry import InquirySide, patience_of_commands
+from mm2py.status.flow_report import FlowReport
 from mm2py.status.offset_inquiry import Question
-from mm2py.status.target_alone import GroupsQuestion, GroupsTold, OffsetsQuestion, OffsetsTold
+from mm2py.status.target_alone import GroupsQuestion, GroupsTold, OffsetsQuestion, OffsetsTold, TargetUnread
 from mm2py.status.why import Explanation, Replicated, TopicDetails
 from mm2py.status.why_group import GroupOnSource
 from mm2py.status.why_inquiry import group_on_source, hidden_details
@@ -62,6 +66,7 @@ class FlowQuestions:
         self._offsets: tuple[FlowSettings, OffsetsQuestion] | None = None
         self._translating = asyncio.Lock()
         self._looking_back = asyncio.Lock()
+        self._looking_over = asyncio.Lock()
         self._quarantine: SharedAnswer[list[QuarantinedRecord]] | None = None
         self._starts: dict[str, SharedAnswer[dict[int, int]]] = {}
 
@@ -135,6 +140,39 @@ class FlowQuestions:
                 return await explain_at(file, self.settings, target, asked, at_ms, clock=self._clock, rng=rng)
 
         return await self._in_time(ask(), "reading the flight recorder")
+
+    async def readiness(
+        self, file: SettingsFile, settings: FlowSettings, asked: FlowReport, clusters: Mapping[ClusterAlias, str]
+    ) -> RecoveryReadiness:
+        """Return whether the flow is ready for a cutover and a failover. One caller waits for the other: it asks much.
+
+        Args:
+            file: the worker's.
+            settings: those with which its workers run the flow.
+            asked: of the last look; ``clusters``: why one does not answer, by the same look.
+        Raises:
+            RestError: not in time.
+        """
+
+        async def ask() -> RecoveryReadiness:
+            async with self._looking_over:
+                source, target = self._both()
+                await asyncio.gather(source.probe(), target.probe())
+                flow, at_ms = self.settings.flow, self._clock.wall_ms()
+                away = clusters.get(flow.source, "") or source.away, clusters.get(flow.target, "") or target.away
+                if away[1]:
+                    return target_away(flow, at_ms, *away)
+                reports, unread = None, ""
+                if settings.checkpoints is not None:
+                    try:
+                        reports = (await self.groups(settings)).reports
+                    except TargetUnread as error:
+                        unread = str(error)
+                looked = LookedAt(at_ms, *away, asked, reports, unread)
+                rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
+                return readiness_of(await ask_readiness(file, looked, source, target, clock=self._clock, rng=rng))
+
+        return await self._in_time(ask(), "looking over what a recovery needs")
 
     async def quarantined(self) -> list[QuarantinedRecord]:
         """Return the records in quarantine. Raises: RestError, as ``groups``; others as ``QuarantineTable.follow``."""

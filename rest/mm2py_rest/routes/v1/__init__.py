@@ -5,6 +5,6 @@ All routes here only read; ``routes/restarts.py`` and ``routes/pauses.py`` have 
 
 from typing import Final
 
-from mm2py_rest.routes.v1 import backfills, config, events, flows, history, losses, offsets, status, why
+from mm2py_rest.routes.v1 import backfills, config, dr, events, flows, history, losses, offsets, status, why
 
-RESOURCES: Final = (status, flows, history, why, offsets, losses, backfills, config, events)
+RESOURCES: Final = (status, flows, history, why, dr, offsets, losses, backfills, config, events)

@@ -1,0 +1,163 @@
+"""Asks both clusters of a flow what ``readiness.py`` judges. It asks no worker, and writes nothing.
+
+If the source is lost, the target alone tells what a failover would lose.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from mm2py.checks.results import CheckResult
+from mm2py.checks.run import run_checks
+from mm2py.clock import Clock
+from mm2py.config.configuration import SettingsFile
+from mm2py.config.settings import Configuration
+from mm2py.copying.reading.internal_table import DamagedTopic
+from mm2py.dr.journal import JournalEntry, JournalsDisagree, JournalUnreadable, agreed
+from mm2py.dr.journal_topic import read_journal
+from mm2py.dr.journal_writer import KeptJournal
+from mm2py.dr.readiness import ReadinessFacts, WayBackState
+from mm2py.errors import ConfigError
+from mm2py.flow import ClusterAlias, Flow
+from mm2py.kafka.errors import KafkaError
+from mm2py.status.cluster_inquiry import GroupInquiry, InquirySide
+from mm2py.status.consumer_groups import ConsumerGroupReport
+from mm2py.status.flow_report import FlowReport
+from mm2py.status.report import is_running
+
+ANSWER_MOST_S: Final = 30.0
+"""How long one question may take."""
+LATE: Final = f"not answered within {ANSWER_MOST_S:g} s"
+
+
+class WayBack(NamedTuple):
+    """What the file says of the flow that leads back."""
+
+    state: WayBackState
+    refused: str
+    configuration: Configuration | None
+    """The file with this flow alone; None: it does not run it."""
+
+
+class JournalsRead(NamedTuple):
+    """What the journals say together, or why they cannot be used."""
+
+    entries: Sequence[JournalEntry]
+    wrong: str
+
+
+@dataclass(frozen=True, slots=True)
+class LookedAt:
+    """What others have asked already."""
+
+    at_ms: int
+    source_away: str
+    target_away: str
+    flow: FlowReport
+    groups: Sequence[ConsumerGroupReport] | None
+    groups_unread: str
+
+
+def way_back_of(file: SettingsFile, flow: Flow) -> WayBack:
+    """Return what a file says of the flow that leads back. Raises: ConfigError, the file is wrong."""
+    back, whole = Flow(flow.target, flow.source), replace(file, selected=())
+    configuration = whole.configuration()
+    if (error := configuration.refused.get(back)) is not None:
+        return WayBack(WayBackState.REFUSED, str(error), None)
+    if all(settings.flow != back for settings in configuration.flows):
+        return WayBack(WayBackState.MISSING, "", None)
+    try:
+        return WayBack(WayBackState.THERE, "", whole.alone(back).configuration())
+    except ConfigError as error:
+        return WayBack(WayBackState.REFUSED, str(error), None)
+
+
+async def ask_readiness(
+    file: SettingsFile,
+    looked: LookedAt,
+    source: InquirySide,
+    target: InquirySide,
+    *,
+    clock: Clock,
+    rng: random.Random,
+) -> ReadinessFacts:
+    """Return what both answers follow from.
+
+    Args:
+        looked: what ``mm2py status`` and ``mm2py groups`` tell, asked just before.
+        source: with the rights of the flow; it was probed.
+    Raises:
+        ConfigError: the file is wrong.
+    """
+    flow = looked.flow.flow
+    back = way_back_of(file, flow)
+    is_source_there = not looked.source_away
+    async with asyncio.TaskGroup() as tasks:
+        reading = tasks.create_task(_journals(flow, [one for one in (source, target) if not one.away]))
+        checking = tasks.create_task(_checks(back if is_source_there else None, clock, rng))
+        serving = tasks.create_task(_worker_at(source if is_source_there else None, back, clock, rng))
+    journals, (serves, why) = reading.result(), serving.result()
+    return ReadinessFacts(
+        flow=flow,
+        at_ms=looked.at_ms,
+        source_away=looked.source_away,
+        target_away=looked.target_away,
+        verdict=looked.flow.verdict,
+        lag=looked.flow.lag,
+        is_lag_partial=looked.flow.lag_is_partial,
+        groups=looked.groups,
+        groups_unread=looked.groups_unread,
+        way_back=back.state,
+        way_back_refused=back.refused,
+        way_back_checks=checking.result(),
+        worker_at_source=serves,
+        worker_at_source_why=why,
+        journal=journals.entries,
+        journal_wrong=journals.wrong,
+    )
+
+
+async def _checks(back: WayBack | None, clock: Clock, rng: random.Random) -> list[CheckResult]:
+    if back is None or back.configuration is None:
+        return []
+    return await run_checks(back.configuration, before_first_start=True, clock=clock, rng=rng)
+
+
+async def _worker_at(
+    source: InquirySide | None, back: WayBack, clock: Clock, rng: random.Random
+) -> tuple[bool | None, str]:
+    """Return whether a live worker serves the source as a target, and what is known of that."""
+    if source is None or back.configuration is None:
+        return None, ""
+    group = back.configuration.groups[ClusterAlias(source.alias)]
+    inquiry = GroupInquiry(group, source, clock=clock, rng=rng)
+    try:
+        async with asyncio.timeout(ANSWER_MOST_S):
+            facts = await inquiry.look()
+    except TimeoutError:
+        return None, LATE
+    if facts.unread:
+        return None, facts.unread
+    runs = is_running(facts, clock.wall_ms())
+    return runs, "" if runs else f"none has joined group {group.name} there, or the last one has stopped"
+
+
+async def _journals(flow: Flow, sides: Sequence[InquirySide]) -> JournalsRead:
+    """Read the journals of the clusters that answer."""
+    found: dict[ClusterAlias, KeptJournal] = {}
+    try:
+        for side in sides:
+            async with asyncio.timeout(ANSWER_MOST_S):
+                found[side.alias] = await read_journal(side.alias, side.brokers, flow)
+        told = agreed(
+            {alias: one.entries for alias, one in found.items()}, {alias: one.topic_id for alias, one in found.items()}
+        )
+    except (JournalsDisagree, JournalUnreadable, DamagedTopic, KafkaError) as error:
+        return JournalsRead((), str(error))
+    except TimeoutError:
+        return JournalsRead((), f"The recovery journal was {LATE}.")
+    return JournalsRead(told.entries, "")

@@ -1,0 +1,24 @@
+"""``/v1/flows/A->B/dr``: is the flow ready for a cutover and a failover, and what would be lost?"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from mm2py.dr.body import RecoveryCheckBody
+from mm2py_rest.access.roles import READER
+from mm2py_rest.routes.v1.asking import ERRORS, FlowPath, ask, example_of, json_response
+from mm2py_rest.services import Shared
+
+router = APIRouter(dependencies=[READER], prefix="/v1/flows/{flow}/dr", tags=["v1"], responses=ERRORS)
+
+
+@router.get("/check", response_model=RecoveryCheckBody, responses=example_of("/v1/flows/{flow}/dr/check"))
+async def check_readiness(services: Shared, flow: FlowPath) -> Response:
+    """Return whether the flow is ready for a cutover and a failover, what would be lost, and what stands in the way.
+
+    It is what ``mm2py dr check --json`` prints. The clusters are asked much, so it takes some seconds.
+    """
+    asked = await ask(services, flow)
+    clusters = asked.view.report.clusters
+    found = await services.v1.questions[flow].readiness(services.v1.file, asked.facts.settings, asked.report, clusters)
+    return json_response(RecoveryCheckBody.of(found))
