@@ -74,13 +74,6 @@ COMMANDS: Final = (
         ),
     ),
     CommandRow(
-        "dr check",
-        "mm2py.cli.dr_check",
-        LOOK,
-        "say whether a flow is ready for a cutover and a failover, and what would be lost",
-        ("mm2py dr check mm2.properties 'A->B'", "mm2py dr check mm2.properties 'A->B' --json"),
-    ),
-    CommandRow(
         "config",
         "mm2py.cli.config",
         LOOK,
@@ -187,6 +180,13 @@ COMMANDS: Final = (
         ("mm2py hash-password", "openssl rand -hex 32 | tee token | mm2py hash-password --token"),
     ),
     CommandRow(
+        "dr check",
+        "mm2py.cli.dr_check",
+        RECOVER,
+        "say whether a flow is ready for a cutover and a failover, and what would be lost",
+        ("mm2py dr check mm2.properties 'A->B'", "mm2py dr check mm2.properties 'A->B' --json"),
+    ),
+    CommandRow(
         "dr fence",
         "mm2py.cli.dr_fence",
         RECOVER,
@@ -225,6 +225,11 @@ COMMANDS: Final = (
         ),
     ),
 )
+NOT_YET: Final = {
+    ("dr", verb): "docs/recovery.md says what to do by hand until then."
+    for verb in ("cutover", "rollback", "complete", "failover", "reinstate", "extras", "failback", "drill", "history")
+}
+"""Commands that mm2py will have, and what to do without them."""
 HELP: Final = "help"
 """``mm2py help``, and ``mm2py help NAME``, which is ``mm2py NAME --help``."""
 
@@ -243,13 +248,15 @@ def find(
     """Return the command that a command line begins with, and what follows its name; None: it begins with none.
 
     Raises:
-        ConfigError: the first word begins commands of two words, and none of them has this second word.
+        ConfigError: the first word begins commands of two words, and none of them has this second word, or not yet.
     """
     by_words = {tuple(command.name.split()): command for command in commands}
     for count in (2, 1):
         command = by_words.get(tuple(arguments[:count]))
         if command is not None:
             return command, arguments[count:]
+    if (remedy := NOT_YET.get(tuple(arguments[:2]))) is not None:
+        raise ConfigError(f"mm2py {' '.join(arguments[:2])} is not there yet.", remedy=remedy)
     first = arguments[0] if arguments else ""
     seconds = [words[1] for words in by_words if len(words) > 1 and words[0] == first]
     if seconds:

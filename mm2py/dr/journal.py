@@ -275,6 +275,11 @@ def next_entry(
     if last is not None:
         _check_direction(last, flow)
     state = RecoveryState.READY if last is None or begins else last.state
+    if event is RecoveryEvent.COMPLETE_ASKED and not has_switched(entries):
+        raise RunRefused(
+            "The switch hook of this run has not succeeded, and was left as it is.",
+            remedy=f"Undo the run: mm2py dr rollback FILE '{flow}'.",
+        )
     row = transition(state, event, seen, NO_FACTS if begins else stored_facts(entries))
     is_new = begins or row.turns or last is None
     same_process = bool(entries) and entries[-1].term == told.term and not is_new
@@ -297,6 +302,12 @@ def next_entry(
         kept_in=told.kept_in,
     )
     return entry, row
+
+
+def has_switched(entries: Sequence[JournalEntry]) -> bool:
+    """Return whether the hook of the run that stands has succeeded: ``UndoAsked`` leaves it as it is."""
+    last = standing_entry(entries)
+    return last is not None and any(one.run == last.run and one.event is RecoveryEvent.HOOK_DONE for one in entries)
 
 
 def _verb(event: RecoveryEvent, last: JournalEntry | None, *, turns: bool) -> RecoveryVerb:

@@ -133,16 +133,24 @@ class JournalWriter:
         for alias in store.clusters:
             await store.begin(alias)
         before = [await store.read(alias) for alias in store.clusters]
-        found.term = 1 + max((last_term(one.records) for one in before), default=0)
-        for alias in store.clusters:
-            await store.write(alias, [JournalOpening(found.term, clock.wall_ms(), author)])
-        # Only now the previous writer is shut out: what it stored until here is read, and nothing of it comes later.
-        after = {alias: await store.read(alias) for alias in store.clusters}
+        highest = max((last_term(one.records) for one in before), default=0)
+        while True:
+            found.term = highest + 1
+            for alias in store.clusters:
+                await store.write(alias, [JournalOpening(found.term, clock.wall_ms(), author)])
+            # Only now previous writers are shut out: what they stored until here is read, and nothing comes later.
+            after = {alias: await store.read(alias) for alias in store.clusters}
+            highest = max((last_term(one.records) for one in after.values()), default=0)
+            if highest == found.term:
+                break
+            # The story: another process chose term 7, and its opening record was late. We had read the journal before
+            # it arrived, and chose term 3. All that we store would be taken for records that came too late.
         ids = {alias: one.topic_id for alias, one in after.items()}
         told = agreed({alias: one.entries for alias, one in after.items()}, ids)
         for alias, missing in told.missing.items():
             await store.write(alias, restamped(missing, found.term))
-        found._kept_in = {str(alias): one for alias, one in ids.items()}
+        known = told.entries[-1].kept_in if told.entries else {}
+        found._kept_in = {**known, **{str(alias): one for alias, one in ids.items()}}
         found.entries = told.entries
         return found
 

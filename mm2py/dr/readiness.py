@@ -261,13 +261,15 @@ def _journal(facts: ReadinessFacts) -> Iterator[RecoveryObstacle]:
             way_out = f"Ask for the way back: mm2py dr check FILE '{last.flow.target}->{last.flow.source}'."
             yield RecoveryObstacle(ObstacleKind.UNFINISHED, text, way_out)
         return
-    may_fail_over = (last.state, RecoveryEvent.FAILOVER_ASKED) in {(row.state, row.event) for row in TABLE}
-    is_active_source = last.state is RecoveryState.REVERSED and not is_same
+    may_fail_over = any(
+        row.state is last.state and row.event is RecoveryEvent.FAILOVER_ASKED and row.turns is not is_same
+        for row in TABLE
+    )
     yield RecoveryObstacle(
         ObstacleKind.UNFINISHED,
         told,
         _way_on(last),
-        of_failover=not ((may_fail_over and is_same) or is_active_source),
+        of_failover=not may_fail_over,
     )
 
 

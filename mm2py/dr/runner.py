@@ -17,6 +17,7 @@ from mm2py.dr.journal_writer import JournalWriter
 from mm2py.dr.states import (
     ENDED,
     NO_FACTS,
+    ONLY_LOOK,
     PromiseBroken,
     RecoveryEffect,
     RecoveryEvent,
@@ -132,11 +133,14 @@ class RecoveryRunner:
         if event in (E.CUTOVER_ASKED, E.UNDO_ASKED, E.FAILOVER_ASKED, E.REINSTATE_ASKED):
             prepared = await self.actions.prepare(goal, flow)
         of = flow if last is None or last.state in ENDED else last.flow
-        row = await self.journal.append(event, of, topics=prepared.topics, kept=prepared.kept)
+        row = first = await self.journal.append(event, of, topics=prepared.topics, kept=prepared.kept)
         while row.effects and row.effects != (F.ALARM,):
             row = await self._go_on(row)
-        assert self.journal.standing is not None  # noqa: S101
-        return self.journal.standing.state
+        last = self.journal.standing
+        assert last is not None  # noqa: S101
+        if (first.state, event, last.state) == (S.SWITCHING, E.UNDO_ASKED, S.REVERSED):
+            return await self.run(goal, flow)  # its flow was turned round first: now it is rolled back
+        return last.state
 
     async def _go_on(self, row: RecoveryRow) -> RecoveryRow:
         """Do what a row says, and return the row that follows."""
@@ -160,7 +164,7 @@ class RecoveryRunner:
         """Do all effects of a row. Returns: the event of the last one, and what was seen."""
         found: tuple[RecoveryEvent, RecoveryFacts] | None = None
         for at, effect in enumerate(row.effects):
-            if at and not self.journal.may_act:
+            if at and effect not in ONLY_LOOK and not self.journal.may_act:
                 raise ActionFailed(StepTooLate())
             try:
                 found = await self._act(effect, entry)

@@ -131,6 +131,16 @@ class RecoveryEffect(StrEnum):
     ALARM = "say what stands, and what to do"
 
 
+ONLY_LOOK: Final = frozenset(
+    {
+        RecoveryEffect.VERIFY_FENCE,
+        RecoveryEffect.DRAIN,
+        RecoveryEffect.CONFIRM_SWITCH,
+        RecoveryEffect.ALARM,
+    }
+)
+"""They change nothing, so they may come late."""
+
 S, E, F = RecoveryState, RecoveryEvent, RecoveryEffect
 
 

@@ -22,6 +22,7 @@ from mm2py.dr.journal import (
     decode_journal,
     encode_journal,
     folded,
+    has_switched,
     standing_entry,
 )
 from mm2py.dr.journal_writer import JournalNotStored, JournalTakenOver, JournalWriter, KeptJournal
@@ -229,6 +230,9 @@ class ModelActions:
     async def finish_groups(self, entry: JournalEntry) -> RecoveryFacts:
         world, source, target = self.world, entry.flow.source, entry.flow.target
         there = world.clusters[source]
+        if world.sent_to["group"] == target:  # a hook that did only a part has left it there: it has no members here
+            end = await self._ask(target, lambda: len(world.clusters[target].records))
+            return RecoveryFacts(target_ends={PART: end})
         await self._until(source, lambda: there.committed == len(there.records))
         return await self._commit(entry, target, lambda: world.translate(source, there.committed))
 
@@ -331,6 +335,8 @@ class RecoveryWorld:
         self.read_by_group: Counter[int] = Counter()
         self.has_failed_over = False
         self.is_split = False
+        self.has_switched = False
+        """The hook of the last run has succeeded, by the journals."""
         self._last: tuple[tuple[int, ...], JournalEntry | None] | None = None
 
     # The clusters
@@ -555,7 +561,9 @@ class RecoveryWorld:
             for alias, cluster in self.clusters.items()
         }
         try:
-            return standing_entry(agreed(journals, {alias: f"id-{alias}" for alias in SITES}).entries)
+            entries = agreed(journals, {alias: f"id-{alias}" for alias in SITES}).entries
+            self.has_switched = has_switched(entries)
+            return standing_entry(entries)
         except JournalsDisagree as error:
             self.is_split = "were switched" in str(error) and self.fails_over
             if not self.is_split:
@@ -573,6 +581,8 @@ class RecoveryWorld:
         flow = last.flow
         if goal is RecoveryGoal.ROLLBACK:
             flow = back(flow)
+        if goal is RecoveryGoal.COMPLETE and not self.has_switched:
+            goal = RecoveryGoal.ROLLBACK
         self.begin(goal, flow, self.rng.choice(SITES))
         if goal is RecoveryGoal.FAILOVER and last.state is RecoveryState.TAKING_BACK:
             self.processes.pop().work.close()

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from mm2py.cli.commands import COMMANDS, find, overview
+from mm2py.cli.commands import COMMANDS, command_named, find, overview
 from mm2py.command_lines import with_file
 from mm2py.errors import ConfigError
 
-CHECK, CUTOVER = (replace(COMMANDS[0], name=name, heading="Recover") for name in ("dr check", "dr cutover"))
-TABLE = (*COMMANDS, CHECK, CUTOVER)
+CHECK = command_named("dr check")
+CUTOVER = replace(CHECK, name="dr cutover")
+TABLE = (*COMMANDS, CUTOVER)
 
 
 @pytest.mark.parametrize(
@@ -32,6 +33,12 @@ def test_a_command_line_begins_with_the_longest_name(arguments: list[str], comma
 def test_half_a_name_names_the_other_halves(arguments: list[str]) -> None:
     with pytest.raises(ConfigError, match=r"mm2py dr takes one of .*, cutover behind it\. Try mm2py dr \w+ --help"):
         find(arguments, TABLE)
+
+
+@pytest.mark.parametrize("verb", ["cutover", "failover", "rollback", "drill"])
+def test_a_verb_that_is_not_there_yet_is_refused_by_name(verb: str) -> None:
+    with pytest.raises(ConfigError, match=rf"mm2py dr {verb} is not there yet\. docs/recovery\.md"):
+        find(["dr", verb, "F", "A->B"])
 
 
 def test_the_overview_has_a_heading_for_each_kind_and_one_column() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mm2py.flow import ClusterAlias
+from mm2py.flow import ClusterAlias, Flow
 from mm2py.topics import names
 from mm2py.topics.names import DefaultReplicationPolicy
 
@@ -26,6 +26,7 @@ OURS = [
     names.dr_fences_topic(),
     names.flight_topic(A),
     names.history_topic(A),
+    names.recovery_topic(Flow(B, A)),
     names.spark_writes_topic(),
 ]
 
@@ -38,6 +39,7 @@ def test_our_topics_are_called_like_those_of_mm2() -> None:
         "mm2-dr-fences.internal",
         "mm2-flight.A.internal",
         "mm2-history.A.internal",
+        "mm2-recovery.A.B.internal",
         "mm2-spark-writes.internal",
     ]
 
