@@ -225,7 +225,7 @@ COMMANDS: Final = (
         ),
     ),
 )
-NOT_YET: Final = {
+NOT_YET: Final[dict[tuple[str, ...], str]] = {
     ("dr", verb): "docs/recovery.md says what to do by hand until then."
     for verb in ("cutover", "rollback", "complete", "failover", "reinstate", "extras", "failback", "drill", "history")
 }

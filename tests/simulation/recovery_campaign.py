@@ -79,8 +79,8 @@ def report(campaign: RecoveryCampaign, facts: dict[str, Any]) -> str:
         f"{campaign.seeds:,} seeds from {campaign.first} on, {campaign.spent_s:.0f} s; {len(campaign.failed)} failed.",
         "",
         "In each: never two sides that take records of a topic in cutovers and rollbacks, no group ahead of its "
-        "records, no acknowledged record lost, repeated or read again; after a failover each record that is not on the new side"
-        " is listed. At the end everything answers, and each run comes to its end.",
+        "records, no acknowledged record lost, repeated or read again; after a failover each record that is not on the "
+        "new side is listed. At the end everything answers, and each run comes to its end.",
         "",
         "| what | times |",
         "| --- | --- |",
