@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import Field
 
-from mm2py.dr.readiness import Prepared, RecoveryObstacle, RecoveryReadiness, RecoveryStanding
+from mm2py.dr.readiness import ReadyFor, RecoveryObstacle, RecoveryReadiness, RecoveryStanding
 from mm2py.status.bodies import FormatBody
 
 
@@ -19,9 +19,9 @@ class RecoveryCheckBody(FormatBody):
     """When the clusters were asked, by the clock of the machine that asked."""
     text: str
     """Both answers in words, a line each."""
-    cutover: Prepared
+    cutover: ReadyFor
     """Whether it is ready for a cutover."""
-    failover: Prepared
+    failover: ReadyFor
     """Whether it is ready for a failover."""
     lost_s: float | None = Field(examples=[0.4])
     """How many seconds of records a failover now would lose; null: not known."""

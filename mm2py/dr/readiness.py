@@ -29,7 +29,7 @@ NOT_OF_THE_WAY_BACK: Final = frozenset({"MM0602"})
 """Checks that mean nothing for the flow back: its remote topics are the originals, and hold records."""
 
 
-class Prepared(StrEnum):
+class ReadyFor(StrEnum):
     """Whether something could be done now."""
 
     YES = "yes"
@@ -138,8 +138,8 @@ class RecoveryReadiness:
 
     flow: Flow
     at_ms: int
-    cutover: Prepared
-    failover: Prepared
+    cutover: ReadyFor
+    failover: ReadyFor
     text: str
     """Both answers, a line each."""
     lost_s: float | None
@@ -156,7 +156,7 @@ class RecoveryReadiness:
         """The exit code of ``mm2py dr check``."""
         if not self.is_whole:
             return EXIT_FAILED
-        return EXIT_DONE if self.cutover is self.failover is Prepared.YES else EXIT_WAITS
+        return EXIT_DONE if self.cutover is self.failover is ReadyFor.YES else EXIT_WAITS
 
 
 def readiness_of(facts: ReadinessFacts) -> RecoveryReadiness:
@@ -196,10 +196,10 @@ def standing_of(journal: Sequence[JournalEntry]) -> RecoveryStanding:
     return RecoveryStanding(last.run, str(last.verb), str(last.flow), str(last.state), last.at_ms)
 
 
-def _prepared(obstacles: Sequence[RecoveryObstacle]) -> Prepared:
+def _prepared(obstacles: Sequence[RecoveryObstacle]) -> ReadyFor:
     if not obstacles:
-        return Prepared.YES
-    return Prepared.UNKNOWN if all(one.is_doubt for one in obstacles) else Prepared.NO
+        return ReadyFor.YES
+    return ReadyFor.UNKNOWN if all(one.is_doubt for one in obstacles) else ReadyFor.NO
 
 
 def _loss(found: RecoveryReadiness) -> str:

@@ -34,7 +34,7 @@ ANSWER_MOST_S: Final = 30.0
 LATE: Final = f"not answered within {ANSWER_MOST_S:g} s"
 
 
-class WayBack(NamedTuple):
+class WayBackInFile(NamedTuple):
     """What the file says of the flow that leads back."""
 
     state: WayBackState
@@ -62,18 +62,18 @@ class LookedAt:
     groups_unread: str
 
 
-def way_back_of(file: SettingsFile, flow: Flow) -> WayBack:
+def way_back_of(file: SettingsFile, flow: Flow) -> WayBackInFile:
     """Return what a file says of the flow that leads back. Raises: ConfigError, the file is wrong."""
     back, whole = Flow(flow.target, flow.source), replace(file, selected=())
     configuration = whole.configuration()
     if (error := configuration.refused.get(back)) is not None:
-        return WayBack(WayBackState.REFUSED, str(error), None)
+        return WayBackInFile(WayBackState.REFUSED, str(error), None)
     if all(settings.flow != back for settings in configuration.flows):
-        return WayBack(WayBackState.MISSING, "", None)
+        return WayBackInFile(WayBackState.MISSING, "", None)
     try:
-        return WayBack(WayBackState.THERE, "", whole.alone(back).configuration())
+        return WayBackInFile(WayBackState.THERE, "", whole.alone(back).configuration())
     except ConfigError as error:
-        return WayBack(WayBackState.REFUSED, str(error), None)
+        return WayBackInFile(WayBackState.REFUSED, str(error), None)
 
 
 async def ask_readiness(
@@ -121,14 +121,14 @@ async def ask_readiness(
     )
 
 
-async def _checks(back: WayBack | None, clock: Clock, rng: random.Random) -> list[CheckResult]:
+async def _checks(back: WayBackInFile | None, clock: Clock, rng: random.Random) -> list[CheckResult]:
     if back is None or back.configuration is None:
         return []
     return await run_checks(back.configuration, before_first_start=True, clock=clock, rng=rng)
 
 
 async def _worker_at(
-    source: InquirySide | None, back: WayBack, clock: Clock, rng: random.Random
+    source: InquirySide | None, back: WayBackInFile, clock: Clock, rng: random.Random
 ) -> tuple[bool | None, str]:
     """Return whether a live worker serves the source as a target, and what is known of that."""
     if source is None or back.configuration is None:

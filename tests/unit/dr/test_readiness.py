@@ -16,8 +16,8 @@ from mm2py.dr.body import RecoveryCheckBody
 from mm2py.dr.journal import JournalEntry, StepTold, next_entry
 from mm2py.dr.readiness import (
     ObstacleKind,
-    Prepared,
     ReadinessFacts,
+    ReadyFor,
     RecoveryReadiness,
     WayBackState,
     moment_text,
@@ -81,28 +81,28 @@ def test_a_source_that_is_lost_leaves_the_answer_about_a_failover() -> None:
         worker_at_source=None,
         way_back_checks=(),
     )
-    assert (found.cutover, found.failover, found.exit_code) == (Prepared.NO, Prepared.YES, 1)
+    assert (found.cutover, found.failover, found.exit_code) == (ReadyFor.NO, ReadyFor.YES, 1)
     assert kinds(found) == ["source-away"]
     assert "60.0 s (at least 1,200 records) would be lost; safe time 14:01:07.7 UTC" in found.text
 
 
 def test_a_target_that_does_not_answer_leaves_nothing_known() -> None:
     found = target_away(FLOW, NOW_MS, "", "B has not answered since 14:02.")
-    assert (found.cutover, found.failover, found.exit_code) == (Prepared.UNKNOWN, Prepared.UNKNOWN, 1)
+    assert (found.cutover, found.failover, found.exit_code) == (ReadyFor.UNKNOWN, ReadyFor.UNKNOWN, 1)
     assert "what would be lost is not known" in found.text
 
 
 @pytest.mark.parametrize(
     ("readiness", "kind", "cutover", "failover"),
     [
-        (Readiness.BEHIND, ObstacleKind.BEHIND, Prepared.NO, Prepared.YES),
-        (Readiness.INCOMPLETE, ObstacleKind.NOT_COPIED, Prepared.NO, Prepared.NO),
-        (Readiness.NOT_COPIED, ObstacleKind.NOT_RUNNING, Prepared.NO, Prepared.NO),
-        (Readiness.UNKNOWN, ObstacleKind.NOT_KNOWN, Prepared.UNKNOWN, Prepared.UNKNOWN),
+        (Readiness.BEHIND, ObstacleKind.BEHIND, ReadyFor.NO, ReadyFor.YES),
+        (Readiness.INCOMPLETE, ObstacleKind.NOT_COPIED, ReadyFor.NO, ReadyFor.NO),
+        (Readiness.NOT_COPIED, ObstacleKind.NOT_RUNNING, ReadyFor.NO, ReadyFor.NO),
+        (Readiness.UNKNOWN, ObstacleKind.NOT_KNOWN, ReadyFor.UNKNOWN, ReadyFor.UNKNOWN),
     ],
 )
 def test_no_answer_is_better_than_the_verdict(
-    readiness: Readiness, kind: ObstacleKind, cutover: Prepared, failover: Prepared
+    readiness: Readiness, kind: ObstacleKind, cutover: ReadyFor, failover: ReadyFor
 ) -> None:
     found = asked(verdict=replace(SAFE, readiness=readiness, text=f"{FLOW}: it is so"))
     assert (found.cutover, found.failover, found.exit_code) == (cutover, failover, 3)
@@ -112,15 +112,15 @@ def test_no_answer_is_better_than_the_verdict(
 
 def test_nothing_known_of_the_flow_is_not_ready() -> None:
     found = asked(verdict=None, lag=None)
-    assert (found.cutover, found.failover) == (Prepared.UNKNOWN, Prepared.UNKNOWN)
+    assert (found.cutover, found.failover) == (ReadyFor.UNKNOWN, ReadyFor.UNKNOWN)
 
 
 def test_a_group_that_is_not_ready_is_named_with_its_reason() -> None:
     found = asked(groups=(group("billing", why="it has no checkpoint yet."), group("audit")))
-    assert (found.cutover, found.failover) == (Prepared.NO, Prepared.NO)
+    assert (found.cutover, found.failover) == (ReadyFor.NO, ReadyFor.NO)
     assert "1 of 2 groups are not ready to go on on B: billing (it has no checkpoint yet)" in readiness_text(found)
     assert kinds(asked(groups=None, groups_unread="B is slow.")) == ["groups"]
-    assert asked(groups=None, groups_unread="B is slow.").failover is Prepared.UNKNOWN
+    assert asked(groups=None, groups_unread="B is slow.").failover is ReadyFor.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_what_the_way_back_lacks_stands_in_the_way_of_a_cutover_alone(
     changes: dict[str, Any], kind: ObstacleKind, text: str
 ) -> None:
     found = asked(**changes)
-    assert (found.cutover, found.failover, found.exit_code) == (Prepared.NO, Prepared.YES, 3)
+    assert (found.cutover, found.failover, found.exit_code) == (ReadyFor.NO, ReadyFor.YES, 3)
     assert [(one.kind, one.text) for one in found.obstacles] == [(kind, text)] or found.obstacles[0].text.startswith(
         text
     )
@@ -156,7 +156,7 @@ def test_what_the_way_back_lacks_stands_in_the_way_of_a_cutover_alone(
 
 
 def test_a_worker_of_which_nothing_is_known_is_a_doubt_and_warnings_of_checks_are_none() -> None:
-    assert asked(worker_at_source=None).cutover is Prepared.UNKNOWN
+    assert asked(worker_at_source=None).cutover is ReadyFor.UNKNOWN
     free = CheckResult("MM0602", CheckState.FAILED, "B->A", "orders holds records", "")
     warned = CheckResult("MM0703", CheckState.WARNING, "B->A", "A is short", "")
     assert asked(way_back_checks=(free, warned)).exit_code == 0
@@ -213,7 +213,7 @@ def test_a_run_that_has_not_ended_says_how_to_go_on(
 def test_a_journal_that_cannot_be_used_stands_in_the_way_of_both() -> None:
     found = asked(journal_wrong="The recovery journals of both clusters disagree: it is so.")
     assert kinds(found) == ["journal"]
-    assert (found.cutover, found.failover) == (Prepared.NO, Prepared.NO)
+    assert (found.cutover, found.failover) == (ReadyFor.NO, ReadyFor.NO)
 
 
 def test_the_json_says_all_of_it() -> None:
