@@ -208,7 +208,8 @@ def _loss(found: RecoveryReadiness) -> str:
         return "; what would be lost is not known"
     least = "at least " if found.is_lost_at_least else ""
     records = found.lost_records
-    counted = "" if records is None else f" ({least}{records:,} record{'' if records == 1 else 's'})"
+    is_told = records is not None and (records or not least)  # "at least 0" would say nothing
+    counted = "" if not is_told else f" ({least}{records:,} record{'' if records == 1 else 's'})"
     safe = f"safe time {moment_text(found.safe_at_ms, found.at_ms)}"
     return f", {found.lost_s:,.1f} s{counted} would be lost; {safe}"
 

@@ -21,7 +21,7 @@ from mm2py.dr.journal import JournalEntry, JournalsDisagree, JournalUnreadable, 
 from mm2py.dr.journal_topic import read_journal
 from mm2py.dr.journal_writer import KeptJournal
 from mm2py.dr.readiness import ReadinessFacts, WayBackState
-from mm2py.errors import ConfigError
+from mm2py.errors import ConfigError, FirstErrorGroup
 from mm2py.flow import ClusterAlias, Flow
 from mm2py.kafka.errors import KafkaError
 from mm2py.status.cluster_inquiry import GroupInquiry, InquirySide
@@ -96,7 +96,7 @@ async def ask_readiness(
     flow = looked.flow.flow
     back = way_back_of(file, flow)
     is_source_there = not looked.source_away
-    async with asyncio.TaskGroup() as tasks:
+    async with FirstErrorGroup() as tasks:
         reading = tasks.create_task(_journals(flow, [one for one in (source, target) if not one.away]))
         checking = tasks.create_task(_checks(back if is_source_there else None, clock, rng))
         serving = tasks.create_task(_worker_at(source if is_source_there else None, back, clock, rng))
