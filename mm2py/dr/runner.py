@@ -60,8 +60,17 @@ class RecoveryActions(Protocol):
     None sends a request that changes something later than ``ACTS_WITHIN_S`` after it was called.
     """
 
-    async def prepare(self, goal: RecoveryGoal, flow: Flow) -> PreparedRun:
-        """Look at every precondition, and change nothing. Raises: Mm2Error, one does not hold."""
+    async def prepare(self, goal: RecoveryGoal, flow: Flow, last: JournalEntry | None) -> PreparedRun:
+        """Look at every precondition, and change nothing.
+
+        A run that begins anew (``last`` is None or has ended) needs the flow to run in its direction: else producers
+        are on the other side.
+
+        Args:
+            last: how the pair of clusters stands.
+        Raises:
+            Mm2Error: one does not hold.
+        """
 
     async def set_fence(self, entry: JournalEntry) -> None: ...
     async def verify_fence(self, entry: JournalEntry) -> RecoveryFacts:
@@ -78,6 +87,7 @@ class RecoveryActions(Protocol):
     async def take_back(self, entry: JournalEntry, kept: Sequence[Mapping[str, Any]]) -> None: ...
     async def cut_off_writers(self, entry: JournalEntry) -> None: ...
     async def place_groups(self, entry: JournalEntry) -> RecoveryFacts: ...
+    async def hold_flow_back(self, entry: JournalEntry) -> None: ...
     async def settle_extras(self, entry: JournalEntry) -> RecoveryFacts: ...
     async def sleep(self, seconds: float) -> None: ...
 
@@ -131,7 +141,7 @@ class RecoveryRunner:
             return last.state
         prepared = PreparedRun()
         if event in (E.CUTOVER_ASKED, E.UNDO_ASKED, E.FAILOVER_ASKED, E.REINSTATE_ASKED):
-            prepared = await self.actions.prepare(goal, flow)
+            prepared = await self.actions.prepare(goal, flow, last)
         of = flow if last is None or last.state in ENDED else last.flow
         row = first = await self.journal.append(event, of, topics=prepared.topics, kept=prepared.kept)
         while row.effects and row.effects != (F.ALARM,):
@@ -185,6 +195,9 @@ class RecoveryRunner:
             case F.SET_FENCE:
                 await does.set_fence(entry)
                 event = E.FENCE_SET
+            case F.HOLD_FLOW_BACK:
+                await does.hold_flow_back(entry)
+                event = E.FENCE_SET  # it is never the last effect of a row
             case F.VERIFY_FENCE:
                 event, seen = E.FENCE_HOLDS, await does.verify_fence(entry)
             case F.DRAIN:

@@ -127,6 +127,7 @@ class RecoveryEffect(StrEnum):
     TAKE_BACK = "remove the source's fence and the flow's mark, and restore earlier values"
     CUT_OFF_WRITERS = "mark the flow as ended on the target, and fence its producers"
     PLACE_GROUPS = "commit each group at the chosen record"
+    HOLD_FLOW_BACK = "stop the flow back, if it runs already"
     LIST_EXTRAS = "list what only the source has"
     ALARM = "say what stands, and what to do"
 
@@ -224,12 +225,12 @@ def _rows() -> Iterator[RecoveryRow]:
     yield row(S.FAILED_OVER, E.FAILED, S.FAILED_OVER, (F.ALARM,), "The target's fence could not be removed.")
     yield row(S.FAILED_OVER, E.RESTARTED, S.FAILED_OVER, (F.FREE_PRODUCERS,), "The target's fence is looked for.")
     text = "The source answers again, and both journals agree."
-    yield row(S.FAILED_OVER, E.REINSTATE_ASKED, S.REINSTATING, (F.SET_FENCE, F.VERIFY_FENCE), text)
+    yield row(S.FAILED_OVER, E.REINSTATE_ASKED, S.REINSTATING, (F.HOLD_FLOW_BACK, F.SET_FENCE, F.VERIFY_FENCE), text)
     yield row(S.REINSTATING, E.FENCE_HOLDS, S.REINSTATED, (F.LIST_EXTRAS,), "Its ends did not move, nobody writes.")
     yield row(S.REINSTATING, E.FAILED, S.REINSTATING, (F.ALARM,), "The source's fence could not be set or verified.")
     text = "The fence is set and verified again."
     for state in (S.REINSTATING, S.REINSTATED):
-        yield row(state, E.RESTARTED, S.REINSTATING, (F.SET_FENCE, F.VERIFY_FENCE), text)
+        yield row(state, E.RESTARTED, S.REINSTATING, (F.HOLD_FLOW_BACK, F.SET_FENCE, F.VERIFY_FENCE), text)
     text = "Each was exported, replayed, or left by name."
     yield row(S.REINSTATED, E.EXTRAS_SETTLED, S.EXTRAS_SETTLED, (F.TURN_FLOW_ROUND,), text)
     yield row(S.REINSTATED, E.FAILED, S.REINSTATED, (F.ALARM,), "The records could not be listed or settled.")

@@ -188,12 +188,13 @@ class ModelActions:
             await self.sleep(1)
         raise Unanswered
 
-    async def prepare(self, goal: RecoveryGoal, flow: Flow) -> PreparedRun:
+    async def prepare(self, goal: RecoveryGoal, flow: Flow, last: JournalEntry | None) -> PreparedRun:
         if goal is not RecoveryGoal.FAILOVER:
             for alias in SITES:
                 await self._ask(alias, lambda: None)
-        begins = (last := self.world.last()) is None or last.state in ENDED
-        if begins and self.world.flow != flow:  # producers are on the other side, as its flow shows
+        if (
+            last is None or last.state in ENDED
+        ) and self.world.flow != flow:  # producers are on the other side, as its flow shows
             raise Unanswered
         return PreparedRun(("orders",), {"fence": "none"})
 
@@ -305,6 +306,15 @@ class ModelActions:
         return await self._commit(
             entry, entry.flow.target, lambda: world.translate(source, world.clusters[source].committed)
         )
+
+    async def hold_flow_back(self, entry: JournalEntry) -> None:
+        world, flow = self.world, entry.flow
+
+        def act() -> None:
+            if world.flow == back(flow):
+                world.flow = flow  # which the target has as ended
+
+        await self._ask(flow.source, act)
 
     async def settle_extras(self, entry: JournalEntry) -> RecoveryFacts:
         world, flow = self.world, entry.flow

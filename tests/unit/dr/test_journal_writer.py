@@ -175,7 +175,7 @@ class Actions:
             raise Mm2Error(f"{name} failed.", remedy="Try again.")
         return self.facts
 
-    async def prepare(self, goal: RecoveryGoal, flow: Flow) -> PreparedRun:
+    async def prepare(self, goal: RecoveryGoal, flow: Flow, last: object) -> PreparedRun:
         await self._do("prepare")
         return PreparedRun(["orders"], {"acls": []})
 
@@ -213,6 +213,9 @@ class Actions:
 
     async def place_groups(self, entry: object) -> RecoveryFacts:
         return await self._do("place_groups")
+
+    async def hold_flow_back(self, entry: object) -> None:
+        await self._do("hold_flow_back")
 
     async def settle_extras(self, entry: object) -> RecoveryFacts:
         return await self._do("settle_extras")
@@ -329,7 +332,7 @@ def test_a_failover_goes_on_without_the_source_and_its_return_is_settled() -> No
     assert actions.did == wanted
     back = Actions()
     assert ran(kept, back, RecoveryGoal.REINSTATE) is S.COMPLETE
-    assert back.did == ["prepare", "set_fence", "verify_fence", "settle_extras", "turn_flow_round"]
+    assert back.did == ["prepare", "hold_flow_back", "set_fence", "verify_fence", "settle_extras", "turn_flow_round"]
     assert ran(kept, Actions(), RecoveryGoal.CUTOVER, Flow(B, A)) is S.REVERSED
 
 
