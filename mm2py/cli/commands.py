@@ -183,7 +183,7 @@ COMMANDS: Final = (
         "dr check",
         "mm2py.cli.dr_check",
         RECOVER,
-        "say whether a flow is ready for a cutover and a failover, and what would be lost",
+        "say if a flow is ready for cutover and failover, and what would be lost",
         ("mm2py dr check mm2.properties 'A->B'", "mm2py dr check mm2.properties 'A->B' --json"),
     ),
     CommandRow(
