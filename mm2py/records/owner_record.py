@@ -4,31 +4,23 @@ MirrorMaker 2 has one cluster of workers for a target, whose group coordinator k
 control log of its own and knows nothing of other groups, so the owner is written where all of them read. Connect skips
 the key, and so does an mm2py that does not know it.
 
-Kafka has no compare-and-set. So a claim names the claim that its writer had read (``based_on``). It counts only if the
-named claim is the one that counts at this place in the log. All readers of the whole log agree on that. But the topic
-is compacted, and a reader may begin with a claim that lost. So the claim that counts is written again after the lost
-ones, and names them (``over``): from there on all readers agree again.
+Of two claims at the same time one counts, the same for all readers (``replaced_record.py``).
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
-from mm2py.errors import Mm2Error
-from mm2py.records.author import plain
 from mm2py.records.operator_request import MalformedRequest, dump, is_count, load
+from mm2py.records.replaced_record import ReplacedRecords, VersionTooNew, over_in, text_in
 
 OWNER_KEY: Final = b"mm2py-owner"
 FORMAT_VERSION: Final = 1
 """A reader that is older than ``readable_from`` in a record must not run the flow."""
-LOST_MOST: Final = 100
-TEXT_MOST: Final = 300
 
 
-class OwnerTooNew(Mm2Error):
+class OwnerTooNew(VersionTooNew):
     """A newer mm2py has claimed the flow in a way that this one does not know."""
 
     def __init__(self, topic: str, written_by: str) -> None:
@@ -62,10 +54,6 @@ class Owner:
     """The id of the cluster that the flow copies from: aliases differ from file to file. Empty: not known yet, or an
     earlier version has written the claim."""
 
-    def follows(self, current: Owner | None) -> bool:
-        """Whether it replaces ``current``, the claim that counts so far."""
-        return current is None or current.write_id in {self.based_on, self.write_id, *self.over}
-
 
 def encode_owner(owner: Owner) -> bytes:
     """Return the value of a claim; its key is OWNER_KEY."""
@@ -97,87 +85,27 @@ def decode_owner(value: bytes, topic: str) -> Owner:
     if not isinstance(readable_from, int) or isinstance(readable_from, bool):
         raise MalformedRequest("it has no format")
     if readable_from > FORMAT_VERSION:
-        raise OwnerTooNew(topic, _text(fields, "mm2py", default="of a later version"))
+        raise OwnerTooNew(topic, text_in(fields, "mm2py", default="of a later version"))
     if not is_count(at_ms):
         raise MalformedRequest("it has no at_ms")
-    group, write_id = _text(fields, "group"), _text(fields, "write_id")
+    group, write_id = text_in(fields, "group"), text_in(fields, "write_id")
     if not group or not write_id:
         raise MalformedRequest("it has no group or no write_id")
-    over = fields.get("over", [])
-    if not isinstance(over, list) or not all(isinstance(one, str) for one in over):
-        raise MalformedRequest("over is no list of texts")
     return Owner(
         group,
-        _text(fields, "worker"),
+        text_in(fields, "worker"),
         at_ms,
         write_id,
-        _text(fields, "based_on"),
-        _text(fields, "mm2py"),
-        tuple(over[-LOST_MOST:]),
-        _text(fields, "takes_over"),
-        _text(fields, "source_cluster"),
+        text_in(fields, "based_on"),
+        text_in(fields, "mm2py"),
+        over_in(fields),
+        text_in(fields, "takes_over"),
+        text_in(fields, "source_cluster"),
     )
 
 
-def _text(fields: Mapping[str, Any], name: str, default: str = "") -> str:
-    """Return a text without characters that could control a terminal."""
-    text = fields.get(name, default)
-    if not isinstance(text, str):
-        raise MalformedRequest(f"{name} is no text")
-    return plain(text, TEXT_MOST)
-
-
-class OwnerRecords:
+class OwnerRecords(ReplacedRecords[Owner]):
     """The owner of a flow after the claims read so far, in the order of the log."""
 
     def __init__(self, topic: str) -> None:
-        self.current: Owner | None = None
-        """The claim that counts."""
-        self.too_new: OwnerTooNew | None = None
-        """Set while the last record is one of a newer mm2py that must not be ignored."""
-        self._topic = topic
-        self._lost: deque[str] = deque(maxlen=LOST_MOST)
-        """The write_ids of lost claims that no later one names."""
-        self.reads = 0
-        """How many claims were read."""
-        self._read: deque[str] = deque(maxlen=LOST_MOST)
-
-    def take(self, value: bytes | None) -> None:
-        """Add the next record. Raises: MalformedRequest; then the record changes nothing."""
-        self.too_new = None
-        if value is None:  # an operator has deleted it: the flow has no owner
-            self.current = None
-            self._lost.clear()
-            return
-        try:
-            found = decode_owner(value, self._topic)
-        except OwnerTooNew as error:
-            self.too_new = error
-            return
-        self._read.append(found.write_id)
-        self.reads += 1
-        if found.follows(self.current):
-            self.current = found
-            self._lost = deque((one for one in self._lost if one not in found.over), maxlen=LOST_MOST)
-        else:
-            self._lost.append(found.write_id)
-
-    def has(self, write_id: str, since: int = 0) -> bool:
-        """Whether a claim was read after the first ``since`` claims, even if it does not count."""
-        newer = self.reads - since
-        return newer > 0 and write_id in list(self._read)[-newer:]
-
-    @property
-    def is_covered(self) -> bool:
-        """Whether the log has a lost claim that a reader of the compacted log may take for the one that counts."""
-        return self.current is not None and bool(self._lost)
-
-    def put_back(self) -> Owner:
-        """Return the claim that counts in the form to write again if ``is_covered``."""
-        assert self.current is not None  # noqa: S101
-        return replace(self.current, over=tuple(self._lost))
-
-    def next(self, owner: Owner) -> Owner:
-        """Return a claim in the form to write so that it replaces the one that counts."""
-        based_on = "" if self.current is None else self.current.write_id
-        return replace(owner, based_on=based_on, over=tuple(self._lost))
+        super().__init__(lambda value: decode_owner(value, topic))
