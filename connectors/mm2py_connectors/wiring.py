@@ -40,12 +40,14 @@ from mm2py.records.backfill_record import Holds
 from mm2py.records.connector_config import ConfigTooNew
 from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import TaskName
+from mm2py.records.direction_record import DirectionTooNew
 from mm2py.records.ledger_record import NewerLedgerFormat
 from mm2py.records.operator_request import RestartPartitions
 from mm2py.records.owner_record import OwnerTooNew
 from mm2py.records.pause_record import Pauses
 from mm2py.shared_settings.config_log import ConfigLog
 from mm2py.shared_settings.current_settings import CurrentSettings
+from mm2py.shared_settings.direction_watch import DirectionWatch
 from mm2py.shared_settings.flow_owner import FlowOfAnotherGroup, OwnerWatch, refuse_another_group
 from mm2py.shared_settings.follow import ConfigWatch, SwitchingOff
 from mm2py.shared_settings.running_mm2 import Mm2IsRunning, refuse_running_mm2
@@ -63,7 +65,7 @@ from mm2py_connectors.source.refusals import FlowRefused, refuse_wrong_source
 
 REFUSALS: Final = (
     *(FlowRefused, Mm2IsRunning, FlowOfAnotherGroup, GroupRefused),
-    *(ControlLogUnusable, NewerFormat, ConfigTooNew, OwnerTooNew, NewerLedgerFormat),
+    *(ControlLogUnusable, NewerFormat, ConfigTooNew, OwnerTooNew, DirectionTooNew, NewerLedgerFormat),
 )
 """Errors after which a connector does not restart."""
 
@@ -129,6 +131,15 @@ def make_herder(
                 ),
                 apply=apply,
                 log=log,
+                direction=DirectionWatch(
+                    settings,
+                    config_log,
+                    current,
+                    target=gated,
+                    source=functools.partial(_source_brokers, settings, context),
+                    rng=context.rng,
+                    log=log,
+                ),
             ),
             copying,
             conditions=StartConditions(
@@ -161,6 +172,10 @@ def make_herder(
         log=context.log,
         vitals=Vitals(context.name, context.clock, context.metrics, context.budget),
     )
+
+
+def _source_brokers(settings: FlowSettings, context: WorkerContext) -> Brokers:
+    return context.connect(settings.flow, settings.source, settings.source_request_timeout_s).brokers
 
 
 def _source_id(group: Group, flow: Flow, copying: _Copying) -> str | None:

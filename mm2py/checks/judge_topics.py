@@ -315,6 +315,10 @@ def _free(answers: FlowAnswers) -> Iterable[CheckResult]:
     if settings.many_to_one:
         yield ok("MM0602", flow, "With many.to.one its remote topics may hold records of others")
         return
+    if settings.standby and settings.flow_back is not None:
+        text = f"It takes turns with {settings.flow_back.flow}: where it begins is stored when it is turned on"
+        yield ok("MM0602", flow, text)
+        return
     filled = [topic for topic in answers.selected if topic in answers.filled]
     if filled and answers.positions_unread:
         yield unknown(

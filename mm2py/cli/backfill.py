@@ -48,6 +48,7 @@ from mm2py.records.backfill_record import ID_CHARS, Backfill, BackfillState, Ran
 from mm2py.records.connector_config import encode_flow
 from mm2py.records.source_offset import StoredPosition
 from mm2py.shared_settings.config_log import ConfigLog
+from mm2py.shared_settings.direction import Seen
 from mm2py.shared_settings.flow_owner import refuse_another_group
 from mm2py.shared_settings.follow import merged_or_file
 from mm2py.shared_settings.running_mm2 import look_for_mm2
@@ -136,6 +137,12 @@ class _Driver:
             )
         if self._options.abandon is not None:
             return await self._abandon(self._options.abandon)
+        direction = Seen(self._configs.records.direction.current, self._settings.standby)
+        if not direction.is_on:
+            raise ConfigError(
+                f"{self._settings.flow} is {direction.text}, so it cannot be backfilled.",
+                remedy="Turn it on first, with mm2py dr.",
+            )
         if self._options.resume is not None:
             return await self._resume(self._options.resume)
         return await self._begin()

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from mm2py.cli.command import CommandParser
 from mm2py.cli.settings_plan import ApplyPlan, plan_settings, version_text
@@ -46,6 +46,7 @@ from mm2py.kafka.producer.fencing import find_producer_expiry_ms
 from mm2py.logs import make_logger
 from mm2py.output import say, write_out
 from mm2py.records.backfill_record import Holds
+from mm2py.records.operator_request import OF_DIRECTION
 from mm2py.secret import printable
 from mm2py.shared_settings.flow_config import digest
 from mm2py.shared_settings.follow import merged_or_file
@@ -255,7 +256,7 @@ class _Planning:
         planned = await self._settings(settings, target, group, emitted)
         if planned.refused or source.away:
             return replace(planned, unread=(*planned.unread, *away))
-        stored, positions = StoredInquiry(settings, target), TargetInquiry(settings, target)
+        stored, positions = StoredInquiry(settings, target, source), TargetInquiry(settings, target)
         await stored.look()
         await positions.look()
         unread = tuple(filter(None, (stored.unread, positions.positions_unread)))
@@ -275,7 +276,8 @@ class _Planning:
             claims=self._claims[flow.target],
             source_of_group=None if state is None else state.sources.get(flow),
         )
-        return await self._topics(settings, source, target, facts, planned, emitted)
+        found = await self._topics(settings, source, target, facts, planned, emitted)
+        return _without_copies(found, stored)
 
     async def _topics(
         self,
@@ -505,6 +507,17 @@ def _without_held(planned: PlannedFlow, stored: StoredInquiry) -> PlannedFlow:
     starts = tuple(kind for kind in planned.starts if kind not in stored.held)
     runs = tuple(kind for kind in planned.runs if kind not in stored.held)
     return replace(planned, starts=starts, runs=runs)
+
+
+def _without_copies(planned: PlannedFlow, stored: StoredInquiry) -> PlannedFlow:
+    """Leave out what a flow that is standby would do with topics: it does nothing, and where it begins, and so whether
+    records would come back, is decided when it is turned on."""
+    held = stored.held.get(Kind.SOURCE)
+    if held is None or held.state not in OF_DIRECTION:
+        return planned
+    note = f"It is {held.text}: it copies nothing until it is turned on with mm2py dr."
+    nothing: Mapping[str, Any] = dict.fromkeys(("begins", "creates", "widens", "configs", "acls", "refusals"), ())
+    return replace(planned, **nothing, notes=(*planned.notes, note))
 
 
 def _as_side(side: InquirySide) -> Side:

@@ -32,6 +32,8 @@ POSITIONS_NOTE: Final = "positions are stored at least every second"
 FEWER_NOTE: Final = "as many as there are brokers, if they are fewer"
 ALONE_NOTE: Final = "1048576, and 4194304 for a partition that is read alone"
 
+STANDBY_NOTE: Final = "the first value; once it ran, what is stored counts: mm2py status FILE"
+
 
 class FlowSwitch(StrEnum):
     """What the file lets a flow do."""
@@ -365,6 +367,8 @@ def _note(key: Key[Any], entry: PropertyEntry | None) -> str:
         return POSITIONS_NOTE
     if key is keys.FETCH_PARTITION_MAX_BYTES and entry is None:
         return ALONE_NOTE
+    if key is keys.STANDBY and entry is not None:
+        return STANDBY_NOTE
     return (
         "as many as there are brokers, if they are fewer" if entry is None and isinstance(key.default, AtMost) else ""
     )

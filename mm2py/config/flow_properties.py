@@ -49,6 +49,8 @@ _TARGET_ADMIN: Final = "target.admin."
 
 _OF_WORKERS: Final = frozenset({"client.id", "client.rack", "group.id"})
 """Known settings that say who or where a worker is, not what a flow does."""
+_FIRST_VALUES: Final = frozenset({keys.STANDBY.name})
+"""Settings of a flow that only say with what it begins; what follows is stored in a record of its own."""
 _LIVE: Final = frozenset({Status.WORKS, Status.NOT_YET})
 _WORKER: Final = (
     keys.OFFSETS_TOPIC,
@@ -108,6 +110,7 @@ def may_be_stored(key: Key[Any]) -> bool:
         key.status in _LIVE
         and key.name not in CLIENT_NAMES
         and key.name not in _OF_WORKERS
+        and key.name not in _FIRST_VALUES
         and key not in OWN_SECURITY
         and key.kind not in (secret, addresses)
         and not key.name.startswith("metric")

@@ -44,6 +44,7 @@ from mm2py.config.settings import (
     CheckpointSettings,
     ClusterSettings,
     Configuration,
+    FlowBack,
     FlowSettings,
     GroupSyncSettings,
     HeartbeatSettings,
@@ -54,7 +55,7 @@ from mm2py.flow import ClusterAlias, Flow
 from mm2py.kafka.security.settings import Security
 from mm2py.secret import shown_key
 from mm2py.topics.filters import CopyMode, CopyModes, GroupFilter, TopicFilter
-from mm2py.topics.names import ReplicationPolicy, make_policy, rings
+from mm2py.topics.names import ReplicationPolicy, make_policy, pairs_in_turns, rings
 from mm2py.topics.topic_configs import ConfigPropertyFilter
 
 T = TypeVar("T")
@@ -94,6 +95,8 @@ class FlowsReading:
         self._pairs = pairs
         self._problems = problems
         self._stored = stored
+        self._in_turns: Mapping[Flow, Flow] = {}
+        """Flows of which only one of two is on at any time, each with the flow back."""
 
     def configuration(self, file_warnings: Sequence[str], clusters: Sequence[str]) -> Configuration:
         flows: dict[Flow, FlowSettings] = {}
@@ -108,7 +111,7 @@ class FlowsReading:
                 self._check_numbers(flow, layers[flow])
                 refused[flow] = FlowUnsupported(f"Flow {flow} is not started: {'; '.join(reasons)}.", remedy="")
             elif (settings := self._flow_settings(flow, layers[flow], sides[flow])) is not None:
-                flows[flow] = settings
+                flows[flow] = replace(settings, flow_back=self._flow_back(flow, layers))
         heartbeats, heartbeats_told = self._heartbeats(layers, refused)
         reading = GroupsReading(self._file, self._value, self._problems)
         groups = reading.groups([pair.target for pair in self.selected_pairs])
@@ -123,6 +126,7 @@ class FlowsReading:
             *reading.warnings,
             *rest_told,
             *self._only_heartbeats_told(),
+            *self._both_standby_told(),
             *heartbeats_told,
             *(warning for flow in flows for warning in sides[flow].warnings),
             *warnings_of(self._telling_items(), clusters),
@@ -147,13 +151,32 @@ class FlowsReading:
         names = {flow: self._names(flow, of_flow.connector) for flow, of_flow in layers.items()}
         policies = {flow: found[0] for flow, found in names.items() if found is not None}
         topics = {flow: self._value(layers[flow].connector, keys.TOPICS) for flow in policies}
+        self._in_turns = pairs_in_turns(policies, topics, [flow for flow in policies if self._is_standby(flow)])
         return {
             flow: [
                 f"its topics would come back by {' -> '.join(way)} and be copied without end (under the identity policy"
-                " give the flows topics that begin differently, otherwise all the same replication.policy.separator)"
+                " give the flows topics that begin differently, or set standby = true for one of two that lead back"
+                " and forth; otherwise give all the same replication.policy.separator)"
             ]
-            for flow, way in rings(policies, topics).items()
+            for flow, way in rings(policies, topics, self._in_turns).items()
         }
+
+    def _is_standby(self, flow: Flow) -> bool:
+        return self._value(self._own_layer(flow, flow.target), keys.STANDBY)
+
+    def _flow_back(self, flow: Flow, layers: Mapping[Flow, FlowLayers]) -> FlowBack | None:
+        back = self._in_turns.get(flow)
+        if back is None:
+            return None
+        return FlowBack(back, self._value(layers[back].worker, keys.CONFIGS_TOPIC), self._is_standby(back))
+
+    def _both_standby_told(self) -> list[str]:
+        """Name pairs of flows of which none is on by the file."""
+        return [
+            f"{flow} and {back} are both standby: neither copies until one of them is turned on with mm2py dr"
+            for flow, back in self._in_turns.items()
+            if str(flow) < str(back) and self._is_standby(flow) and self._is_standby(back)
+        ]
 
     def _heartbeats(
         self, layers: Mapping[Flow, FlowLayers], refused: Mapping[Flow, Mm2Error]

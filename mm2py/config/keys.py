@@ -27,6 +27,7 @@ from mm2py.config.kinds import (
 )
 from mm2py.config.layers import CONNECTOR_PACKAGE
 from mm2py.config.row import (
+    AT_FLOW,
     AT_TOP,
     AT_TOP_AND_FLOW,
     AT_TOP_AND_TARGET,
@@ -85,6 +86,19 @@ ENABLED = CLUSTERS_AND_FLOWS.row(
     parts=(FlowPart.ON_OFF,),
     lines=("A->B.enabled = true",),
     text="Copy from A to B. Default: false.",
+)
+STANDBY = CLUSTERS_AND_FLOWS.row(
+    "standby",
+    boolean,
+    False,
+    readers=AT_FLOW,
+    field="standby",
+    lines=("##B->A.standby = true",),
+    text=(
+        "Only of mm2py. The flow is configured, and its workers serve its target, but it copies nothing until it is"
+        " turned on. Under the identity policy two flows may lead back and forth if one of them is standby. This is"
+        " only the first value: once a flow has run, what is stored on its target counts, and `mm2py dr` changes that."
+    ),
 )
 
 WHICH_TOPICS = Section("which topics")

@@ -70,6 +70,17 @@ class CheckpointSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class FlowBack:
+    """The flow in the other direction, of two of which at most one may be on at any time."""
+
+    flow: Flow
+    configs_topic: str
+    """Where it is stored whether it is on: a topic on its target, which is this flow's source."""
+    standby: bool
+    """What the file says of it, see ``FlowSettings.standby``."""
+
+
+@dataclass(frozen=True, slots=True)
 class FlowSettings:
     """All settings of one flow. Sizes in bytes, intervals in seconds unless the name says otherwise."""
 
@@ -149,6 +160,10 @@ class FlowSettings:
     """None: no checkpoints are emitted; they need offset syncs."""
     aliases: tuple[ClusterAlias, ...]
     """The aliases of all clusters of the file."""
+    standby: bool = False
+    """The flow is standby until it is turned on, unless something is stored already (``direction_record.py``)."""
+    flow_back: FlowBack | None = None
+    """The flow that must not be on at the same time; None: there is none."""
 
     def decision(self, topic: str) -> TopicDecision:
         """Decide whether the flow copies a topic of the source, and if not, why. Raises: PatternTooSlow."""

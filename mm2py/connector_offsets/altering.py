@@ -15,8 +15,9 @@ tasks of a source connector.
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -63,6 +64,13 @@ class NotStopped(Mm2Error):
         )
 
 
+class NotStandby(Mm2Error):
+    """The flow is on. Nothing was changed."""
+
+    def __init__(self, flow: Flow) -> None:
+        super().__init__(f"{flow} is not standby.", remedy="Turn it off first.")
+
+
 class StillRunning(Mm2Error):
     """Something may still write for the flow. REST answers 409: ask again."""
 
@@ -81,22 +89,39 @@ class Clusters:
     rng: random.Random
 
 
-def why_running(state: GroupState | None, flow: Flow, target: Target) -> str:
+def why_running(state: GroupState | None, flow: Flow, *holds: Target) -> str:
     """Return who may still write for a flow that was stopped; empty if all have drained.
 
     Args:
         state: of the flow's group; None: no worker ever joined it.
-        target: the record that stopped the flow.
+        holds: the records that hold the flow now. A worker says one of them.
     """
     if state is None:
         return ""
+    offsets = {hold.offset for hold in holds}
     members = [one for one in state.members.values() if flow in one.joined.flows]
-    running = sorted(one.joined.name for one in members if one.held.get(flow) != target.offset)
+    running = sorted(one.joined.name for one in members if one.held.get(flow) not in offsets)
     if running:
         more = f" and {len(running) - 1} more" if len(running) > 1 else ""
         return f"worker {running[0]}{more} has not said that {flow} is drained there"
     fenced = [name for name, writers in state.to_fence.items() if any(one.flow == flow for one in writers.values())]
     return f"member {fenced[0]} is not fenced yet" if fenced else ""
+
+
+async def why_not_drained(flow: Flow, clusters: Clusters, holds: Sequence[Target]) -> str:
+    """Return who may still write for a flow; empty: nobody. Workers that were just told to stop get a little time.
+
+    Args:
+        holds: see ``why_running``.
+    Raises: Mm2Error, if the target does not answer.
+    """
+    until_s = clusters.clock.monotonic() + DRAINED_WITHIN_S
+    while True:
+        facts = await clusters.group.look()
+        why = facts.unread or why_running(facts.state, flow, *holds)
+        if not why or clusters.clock.monotonic() >= until_s:
+            return why
+        await asyncio.sleep(DRAINED_AGAIN_S)
 
 
 class ConnectorOffsets:
@@ -120,23 +145,55 @@ class ConnectorOffsets:
         Cancelling may leave all or some of the offsets altered.
         """
         wanted = read_offsets(body, kind, self._flow.source)
-        await self._store(kind, lambda _: wanted)
+        await self._store(kind, functools.partial(self._stopped, kind), lambda _: wanted)
         return ALTERED if kind is Kind.SOURCE else f"{ALTERED}. {NONE_KEPT}"
 
     async def reset(self, kind: Kind) -> str:
         """Delete all offsets of a connector. Returns, raises: as ``alter``."""
-        await self._store(kind, dict.fromkeys)
+        await self._store(kind, functools.partial(self._stopped, kind), dict.fromkeys)
         return RESET if kind is Kind.SOURCE else f"{RESET}. {NONE_KEPT}"
 
-    async def _store(self, kind: Kind, wanted_of: Callable[[Iterable[TopicPartition]], Offsets]) -> None:
-        stop = await self._stopped(kind)
+    async def begin_at(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Store where a flow that is standby begins once it is turned on, whatever its remote partitions hold.
+
+        Args:
+            starts: the next source offsets.
+        Raises: as ``alter``; NotStandby.
+        """
+        wanted: Offsets = {key: start - 1 for key, start in starts.items()}
+        await self._store(Kind.SOURCE, self.standing_by, lambda _: wanted)
+
+    async def drained(self) -> None:
+        """Return when nothing of a flow that is standby runs any more, and all that it sent was answered.
+
+        Raises: NotStandby; StillRunning, if workers have not said that soon.
+        """
+        await self._drained(await self.standing_by())
+
+    async def standing_by(self) -> Sequence[Target]:
+        """Return what holds a flow that is standby. Raises: NotStandby."""
+        configs = self._clusters.configs
+        await configs.read_patiently(self._rng)
+        hold, stop = configs.records.direction.hold, configs.records.target_of(Kind.SOURCE)
+        if hold is None:
+            raise NotStandby(self._flow)
+        return [hold] if stop.state is TargetState.STARTED else [hold, stop]
+
+    async def _store(
+        self,
+        kind: Kind,
+        holding: Callable[[], Awaitable[Sequence[Target]]],
+        wanted_of: Callable[[Iterable[TopicPartition]], Offsets],
+    ) -> None:
+        """Store offsets. ``holding`` returns what holds the flow, and raises if nothing does."""
+        holds = await holding()
         if kind is not Kind.SOURCE:
             return
         await until_answered(lambda: look_for_mm2(self._settings, self._target), rng=self._rng)
         await refuse_another_group(
             self._settings, self._clusters.configs, self._target, clock=self._clusters.clock, rng=self._rng
         )
-        await self._drained(stop)
+        await self._drained(holds)
         topic = await until_answered(self._ensure_topic, rng=self._rng)
         stored = await self._positions(topic)
         wanted = wanted_of(stored)
@@ -144,37 +201,29 @@ class ConnectorOffsets:
             return
         positions = await self._positions_for(wanted, stored)
         await self._write(topic, positions)
-        if await self._stopped(kind) != stop:
+        if await holding() != holds:
             raise StillRunning(
                 f"{self._flow} was resumed while its offsets were altered.",
                 remedy="Stop it again, and look which of them it has used.",
             )
 
-    async def _stopped(self, kind: Kind) -> Target:
+    async def _stopped(self, kind: Kind) -> Sequence[Target]:
         """Return the record that stops a connector. Raises: NotStopped."""
         configs = self._clusters.configs
         await configs.read_patiently(self._rng)
         target = configs.records.target_of(kind)
         if target.state is not TargetState.STOPPED:
             raise NotStopped(self._flow, kind)
-        return target
+        return [target]
 
-    async def _drained(self, stop: Target) -> None:
+    async def _drained(self, holds: Sequence[Target]) -> None:
         """Wait a little until all workers have said that they have drained. Raises: StillRunning."""
-        clock = self._clusters.clock
-        until_s = clock.monotonic() + DRAINED_WITHIN_S
-        while True:
-            facts = await self._clusters.group.look()
-            why = facts.unread or why_running(facts.state, self._flow, stop)
-            if not why:
-                return
-            if clock.monotonic() >= until_s:
-                break
-            await asyncio.sleep(DRAINED_AGAIN_S)
-        raise StillRunning(
-            f"{self._flow} may still write: {why}.",
-            remedy="Ask again. If that worker is dead, start one: it evicts and fences the other, and stays stopped.",
-        )
+        if why := await why_not_drained(self._flow, self._clusters, holds):
+            raise StillRunning(
+                f"{self._flow} may still write: {why}.",
+                remedy="Ask again. If that worker is dead, start one: it evicts and fences the other, and stays"
+                " stopped.",
+            )
 
     # The offsets topic
 

@@ -13,9 +13,10 @@ from mm2py.flow import ConnectorName, Flow, Kind
 from mm2py.moments import time_text
 from mm2py.records.connector_config import FlowConfig
 from mm2py.records.control_record import MemberId
-from mm2py.records.history_record import KIND_OF, HistoryEntry
+from mm2py.records.history_record import KIND_OF, TURNS, HistoryEntry, HistoryKind
 from mm2py.records.operator_request import Target, TargetState
 from mm2py.secret import shown_name
+from mm2py.shared_settings.current_settings import COPYING
 from mm2py.status.facts import FlowFacts, GroupFacts
 from mm2py.status.flow_report import FlowReport
 from mm2py.status.not_copied import Reason
@@ -52,18 +53,23 @@ def config_then(now: FlowConfig | None, at_ms: int) -> FlowConfig | None:
 
 
 def held_then(flow: Flow, entries: Iterable[HistoryEntry], at_ms: int) -> Mapping[Kind, Target]:
-    """Return the connectors of a flow that were paused or stopped at a moment.
+    """Return the connectors of a flow that were paused, stopped or standby at a moment.
 
     Args:
         entries: the history of the flow.
     """
     held: dict[Kind, Target] = {}
+    standby: Target | None = None
     names = {str(ConnectorName(flow, kind)): kind for kind in Kind}
     for entry in sorted(entries, key=lambda one: one.at_ms):
+        if entry.kind in TURNS and entry.at_ms <= at_ms:
+            is_standby = entry.kind is HistoryKind.STANDBY
+            standby = Target(TargetState.STANDBY, entry.by, entry.at_ms, author=entry.author) if is_standby else None
         kind, state = names.get(entry.connector), _STATE_OF.get(entry.kind)
         if kind is not None and state is not None and entry.at_ms <= at_ms:
             held[kind] = Target(state, entry.by, entry.at_ms, author=entry.author)
-    return {kind: target for kind, target in held.items() if target.state is not TargetState.STARTED}
+    found = {} if standby is None else dict.fromkeys(COPYING, standby)
+    return found | {kind: target for kind, target in held.items() if target.state is not TargetState.STARTED}
 
 
 def explain_then(

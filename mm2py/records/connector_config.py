@@ -35,6 +35,7 @@ from mm2py.errors import Mm2Error
 from mm2py.records.audit_record import AUDIT_KEY
 from mm2py.records.author import UNKNOWN, Author, author_of, plain, with_reason
 from mm2py.records.backfill_record import BACKFILL_KEY, Backfill, decode_backfill
+from mm2py.records.direction_record import DIRECTION_KEY, DirectionRecords
 from mm2py.records.history_record import HISTORY_KEY, HistoryEntry, decode_history
 from mm2py.records.operator_request import (
     LOG_LEVEL,
@@ -331,6 +332,8 @@ class ConfigRecords:
         """How many requests of operators (states, pauses, restarts, log levels) and backfill records were read."""
         self.owner = OwnerRecords(topic)
         """Which group runs the flow."""
+        self.direction = DirectionRecords(topic)
+        """Whether the flow is on or standby."""
         self.backfills: dict[str, Backfill] = {}
         """Backfills, by id; also those that have ended."""
         self._pauses: dict[PausedPart, TopicPause] = {}
@@ -351,6 +354,8 @@ class ConfigRecords:
                 self._take_flow(value)
             elif key == OWNER_KEY:
                 self.owner.take(value)
+            elif key == DIRECTION_KEY:
+                self.direction.take(value, offset)
             elif key is not None and key.startswith(_CONNECTOR):
                 self._take_connector(key, value)
             elif key is not None and key.startswith(AUDIT_KEY):

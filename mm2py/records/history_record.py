@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from mm2py.records.audit_record import timed_key
 from mm2py.records.author import UNKNOWN, Author, author_of, plain, with_reason
+from mm2py.records.direction_record import Direction, DirectionState
 from mm2py.records.operator_request import (
     BY_MOST,
     MalformedRequest,
@@ -49,6 +50,10 @@ class HistoryKind(StrEnum):
     """A restart of a connector, a topic or a partition was requested."""
     MOVED = "moved"
     """The offsets of a consumer group were committed on the other cluster."""
+    TURNED_ON = "turned-on"
+    """The flow was standby, and copies from then on."""
+    STANDBY = "standby"
+    """The flow became standby, or was so from the beginning."""
 
 
 KIND_OF: Final[Mapping[TargetState, HistoryKind]] = {
@@ -56,6 +61,14 @@ KIND_OF: Final[Mapping[TargetState, HistoryKind]] = {
     TargetState.PAUSED: HistoryKind.PAUSED,
     TargetState.STOPPED: HistoryKind.STOPPED,
 }
+
+
+_KIND_OF_DIRECTION: Final = {
+    DirectionState.ON: HistoryKind.TURNED_ON,
+    DirectionState.OFF: HistoryKind.STANDBY,
+}
+TURNS: Final = frozenset(_KIND_OF_DIRECTION.values())
+"""Kinds that are about the flow as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +98,7 @@ class HistoryEntry:
     worker: str = ""
     """For settings: the worker or the command that stored them."""
     version: int = 0
-    """For settings: the version that was stored."""
+    """For settings: the version that was stored. For on and standby: the generation."""
     write_id: str = ""
     """For settings: the ``write_id`` of their own record, which follows this one in the log."""
     changes: tuple[SettingChange, ...] = ()
@@ -111,6 +124,8 @@ class HistoryEntry:
         match self.kind:
             case HistoryKind.SETTINGS:
                 return f"version {self.version} stored"
+            case kind if kind in TURNS:
+                return f"flow {kind.replace('-', ' ')} (generation {self.version})"
             case HistoryKind.RESTARTED if self.connector:
                 return f"{self.connector} restarted{' where it had failed' if self.only_failed else ''}"
             case HistoryKind.MOVED:
@@ -179,6 +194,14 @@ def target_entry(connector: str, target: Target) -> HistoryEntry:
     return HistoryEntry(target.at_ms or 0, KIND_OF[target.state], target.by, target.author, connector=connector)
 
 
+def direction_entry(direction: Direction) -> HistoryEntry | None:
+    """Return the entry of a turn of the flow; None while it is only being turned on."""
+    kind = _KIND_OF_DIRECTION.get(direction.state)
+    if kind is None:
+        return None
+    return HistoryEntry(direction.at_ms, kind, direction.by, direction.author, version=direction.generation)
+
+
 def pause_entry(part: PausedPart, at_ms: int, by: str, author: Author, *, is_paused: bool) -> HistoryEntry:
     """Return the entry of a pause of a topic or a partition, or of its end."""
     kind = HistoryKind.PAUSED if is_paused else HistoryKind.RESUMED
@@ -217,6 +240,8 @@ def encode_history(entry: HistoryEntry) -> bytes:
         fields |= {"write_id": entry.write_id}
     elif entry.kind is HistoryKind.MOVED:
         fields |= {"group": entry.group, "moved_to": entry.moved_to}
+    elif entry.kind in TURNS:
+        fields |= {"version": entry.version}
     elif entry.connector:
         fields |= {"connector": entry.connector} | ({"only_failed": True} if entry.only_failed else {})
     else:

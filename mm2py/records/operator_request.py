@@ -37,13 +37,21 @@ class MalformedRequest(ValueError):
 
 
 class TargetState(StrEnum):
-    """Connect's names for the requested states of a connector."""
+    """Connect's names for the requested states of a connector, and one of ours."""
 
     STARTED = "STARTED"
     PAUSED = "PAUSED"
     """The connector runs nowhere, and its tasks stay assigned."""
     STOPPED = "STOPPED"
     """As ``PAUSED``, and its offsets may be altered."""
+    STANDBY = "STANDBY"
+    """As ``PAUSED``, because the flow is standby (``direction_record.py``). No record of Connect's has it."""
+    BOTH_ON = "BOTH-ON"
+    """Likewise, because the flow back is on as well, and only one of the two may be."""
+
+
+OF_DIRECTION: Final = frozenset({TargetState.STANDBY, TargetState.BOTH_ON})
+"""States that follow from the direction of the flow, not from a request to a connector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +69,14 @@ class Target:
 
     @property
     def word(self) -> str:
-        """The state of the connector once the request is done: running, paused or stopped."""
+        """The state of the connector once the request is done: running, paused, stopped, standby or both-on."""
         return "running" if self.state is TargetState.STARTED else self.state.lower()
 
     @property
     def text(self) -> str:
         """The state with who asked for it and why, in words."""
+        if self.state is TargetState.BOTH_ON:
+            return f"{self.word}: {self.by}"
         return f"{self.word} by {told_by(self.by, self.author)}"
 
 
@@ -102,7 +112,9 @@ def decode_target(value: bytes, offset: int) -> Target:
     try:
         state = TargetState(named)
     except ValueError:
-        raise MalformedRequest("it names no state that Connect knows") from None
+        state = TargetState.STANDBY
+    if state in OF_DIRECTION:
+        raise MalformedRequest("it names no state that Connect knows")
     return Target(state, *read_author(fields), offset, author_of(fields))
 
 

@@ -13,7 +13,7 @@ import random
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from mm2py import __version__
 from mm2py.clock import Clock
@@ -44,8 +44,10 @@ from mm2py.records.connector_config import (
     encode_flow,
     encode_no_tasks,
 )
+from mm2py.records.direction_record import DIRECTION_KEY, Direction, encode_direction
 from mm2py.records.history_record import (
     HistoryEntry,
+    direction_entry,
     encode_history,
     history_key,
     pause_entry,
@@ -64,6 +66,7 @@ from mm2py.records.operator_request import (
 )
 from mm2py.records.owner_record import OWNER_KEY, Owner, encode_owner
 from mm2py.records.pause_record import PausedPart, TopicPause, encode_pause, pause_key
+from mm2py.records.replaced_record import ReplacedRecords, Version
 from mm2py.shared_settings.flow_config import counting, entry_of, storable, winner_of
 from mm2py.topics.names import InternalTopic
 
@@ -77,6 +80,22 @@ SETTLE_S: Final = 5.0
 """How long a writer waits until another one has put its settings back."""
 READ_AGAIN_S: Final = 0.05
 READ_AGAIN_MOST: Final = 200
+
+
+T = TypeVar("T", bound=Version)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacedKind(Generic[T]):
+    """A record of the topic of which each version replaces the one that its writer had read."""
+
+    key: bytes
+    encode: Callable[[T], bytes]
+    of: Callable[[ConfigRecords], ReplacedRecords[T]]
+
+
+_OWNER: Final = ReplacedKind(OWNER_KEY, encode_owner, lambda records: records.owner)
+_DIRECTION: Final = ReplacedKind(DIRECTION_KEY, encode_direction, lambda records: records.direction)
 
 
 class ConfigsUnusable(Mm2Error):
@@ -121,7 +140,7 @@ class ConfigTable:
         """Read what is new since the last call; returns the number of records.
 
         Raises:
-            ConfigTooNew, OwnerTooNew: this mm2py must not act on what counts.
+            ConfigTooNew, OwnerTooNew, DirectionTooNew: this mm2py must not act on what counts.
             ConfigsUnusable: the topic has several partitions, so its changes have no order.
             KafkaError: as ``each_record``; the next call continues where this one ended.
         """
@@ -146,7 +165,7 @@ class ConfigTable:
             self.records.restarts.clear()
             self.records.log_level = None
             self._is_read = True
-        for too_new in (self.records.owner.too_new, self.records.too_new):
+        for too_new in (self.records.owner.too_new, self.records.direction.too_new, self.records.too_new):
             if too_new is not None:
                 raise too_new.with_traceback(None)  # else its traceback grows with each read, and keeps frames alive
         return count
@@ -354,24 +373,59 @@ class ConfigLog(ConfigTable):
         Returns: None, if the topic was deleted meanwhile; ask again.
         Raises: as ``write``. After cancelling the flow may be claimed or not.
         """
+        ours = Owner(
+            group,
+            self._worker,
+            self._clock.wall_ms(),
+            self._new_write_id(),
+            written_by=__version__,
+            takes_over=takes_over,
+            source_cluster=source_cluster,
+        )
+        return await self._replace(_OWNER, ours, instead_of=instead_of)
+
+    async def turn(self, direction: Direction, *, instead_of: Direction | None) -> Direction:
+        """Store whether the flow is on, if what the caller has read still counts. Return what counts.
+
+        Raises: as ``write``; NotSeen. After cancelling it may be stored or not.
+        """
+        ours = replace(direction, at_ms=self._clock.wall_ms(), write_id=self._new_write_id(), written_by=__version__)
+        current = await self._replace(_DIRECTION, ours, instead_of=instead_of, entry=direction_entry(ours))
+        if current is None:
+            raise NotSeen(self.topic)
+        return current
+
+    async def restore_direction(self, direction: Direction) -> None:
+        """Write what counts again, if it is gone or a turn that does not count comes after it.
+
+        Args:
+            direction: what the caller knows.
+        Raises: as ``claim``.
+        """
+        await self._restore(_DIRECTION, direction)
+
+    async def _replace(
+        self, kind: ReplacedKind[T], ours: T, *, instead_of: T | None, entry: HistoryEntry | None = None
+    ) -> T | None:
+        """Write a version, if the one that the caller has read still counts. Return the one that counts.
+
+        Args:
+            entry: goes to the history with it, and is taken back if another writer was quicker.
+        Returns: None, if the topic was deleted meanwhile.
+        """
         async with self._writing:
             writer = await self._ensure()
-            records = self.records.owner
+            records = kind.of(self.records)
             if records.current != instead_of:
                 return records.current
-            write_id, now_ms = self._new_write_id(), self._clock.wall_ms()
-            ours = Owner(
-                group,
-                self._worker,
-                now_ms,
-                write_id,
-                written_by=__version__,
-                takes_over=takes_over,
-                source_cluster=source_cluster,
-            )
-            await self._put_owner(writer, records.next(ours))
-            await self._put_owner_back(writer)
-            return self.records.owner.current
+            kept = {} if entry is None else self._kept(entry)
+            await self._put_version(writer, kind, records.next(ours), kept)
+            await self._put_back(writer, kind)
+            current = kind.of(self.records).current
+            if kept and (current is None or current.write_id != ours.write_id):
+                now_ms = self._clock.wall_ms()
+                await writer.write({0: [NewRecord(key, None, now_ms) for key, value in kept.items() if value]})
+            return current
 
     async def complete_claim(self, owner: Owner) -> None:
         """Write a claim again without ``takes_over``, if it still counts: that is done now. Raises: as ``claim``."""
@@ -385,7 +439,7 @@ class ConfigLog(ConfigTable):
         async with self._writing:
             writer = await self._ensure()
             if self.records.owner.current == owner:
-                await self._put_owner(writer, change(self.records.owner.put_back()))
+                await self._put_version(writer, _OWNER, change(self.records.owner.put_back()))
 
     async def restore_owner(self, owner: Owner) -> None:
         """Write the claim that counts again, if it is gone or a claim that does not count comes after it.
@@ -394,20 +448,29 @@ class ConfigLog(ConfigTable):
             owner: the claim that the caller knows.
         Raises: as ``claim``.
         """
+        await self._restore(_OWNER, owner)
+
+    async def _restore(self, kind: ReplacedKind[T], version: T) -> None:
         async with self._writing:
             writer = await self._ensure()
-            if self.records.owner.current is None:
-                await self._put_owner(writer, owner)
-            await self._put_owner_back(writer)
+            if kind.of(self.records).current is None:
+                await self._put_version(writer, kind, version)
+            await self._put_back(writer, kind)
 
-    async def _put_owner(self, writer: TopicWriter, owner: Owner) -> None:
-        """Write a claim. A topic that is recreated meanwhile is read into new ``records``."""
-        known = self.records.owner.reads
-        await self._put(writer, {OWNER_KEY: encode_owner(owner)}, lambda: self.records.owner.has(owner.write_id, known))
+    async def _put_version(
+        self, writer: TopicWriter, kind: ReplacedKind[T], version: T, kept: Mapping[bytes, bytes | None] | None = None
+    ) -> None:
+        """Write a version. A topic that is recreated meanwhile is read into new ``records``."""
+        known = kind.of(self.records).reads
 
-    async def _put_owner_back(self, writer: TopicWriter) -> None:
-        if self.records.owner.is_covered:
-            await self._put_owner(writer, self.records.owner.put_back())
+        def is_seen() -> bool:
+            return kind.of(self.records).has(version.write_id, known)
+
+        await self._put(writer, {**(kept or {}), kind.key: kind.encode(version)}, is_seen)
+
+    async def _put_back(self, writer: TopicWriter, kind: ReplacedKind[T]) -> None:
+        if kind.of(self.records).is_covered:
+            await self._put_version(writer, kind, kind.of(self.records).put_back())
 
     async def write_target(self, connector: str, state: TargetState, *, by: str, author: Author = UNKNOWN) -> None:
         """Store what a connector is to do, unless that is stored already. Returns when the record is in the topic.

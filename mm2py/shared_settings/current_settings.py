@@ -19,13 +19,15 @@ from mm2py.records.pause_record import Pauses
 
 ASKED: Final = (Kind.SOURCE, Kind.CHECKPOINT, Kind.HEARTBEAT)
 """The connectors to which requests of operators apply."""
+COPYING: Final = frozenset({Kind.SOURCE, Kind.CHECKPOINT})
+"""The connectors that do not run while a flow is standby. Its heartbeats go on: they concern the flow back."""
 
 
 class ConnectorRequests(NamedTuple):
     """What operators ask of one connector."""
 
     held: Target | None = None
-    """The request by which it is paused or stopped; None: it may run."""
+    """Why it is paused, stopped or standby; None: it may run."""
     restarts: int = 0
     """How many restarts were asked for."""
     retries: int = 0
@@ -50,6 +52,8 @@ class CurrentSettings:
     """Topics that the flow leaves to backfills."""
     pauses: Pauses = field(default_factory=Pauses)
     """Topics and partitions that operators have paused."""
+    standby: Target | None = None
+    """Why the flow is standby; None: it is not."""
     _targets: Mapping[Kind, Target] = field(default_factory=dict)
     _restarts: Counter[str] = field(default_factory=Counter)
     _retries: Counter[str] = field(default_factory=Counter)
@@ -71,6 +75,14 @@ class CurrentSettings:
             self._changed.set()
         return news
 
+    def stand_by(self, why: Target | None) -> bool:
+        """Set why the flow is standby, or that it is not. Returns whether that has changed."""
+        is_new = why != self.standby
+        if is_new:
+            self.standby = why
+            self._changed.set()
+        return is_new
+
     def restart(self, asked: RestartConnector) -> None:
         """Let a connector restart."""
         (self._retries if asked.only_failed else self._restarts)[asked.connector] += 1
@@ -84,6 +96,8 @@ class CurrentSettings:
         """Return what operators ask of a connector."""
         target = self.target(kind)
         held = None if target.state is TargetState.STARTED else target
+        if held is None and kind in COPYING:
+            held = self.standby
         return ConnectorRequests(held, self._restarts[kind], self._retries[kind])
 
     async def until(self, reached: Callable[[], bool]) -> None:

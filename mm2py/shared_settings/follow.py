@@ -35,6 +35,7 @@ from mm2py.records.operator_request import RestartPartitions, told_by
 from mm2py.records.pause_record import Pauses
 from mm2py.shared_settings.config_log import ConfigLog, Lost
 from mm2py.shared_settings.current_settings import ASKED, CurrentSettings
+from mm2py.shared_settings.direction_watch import DirectionWatch
 from mm2py.shared_settings.flow_config import (
     Difference,
     Follow,
@@ -230,6 +231,7 @@ class ConfigWatch:
         owner: OwnerWatch,
         apply: bool,
         log: FilteringBoundLogger,
+        direction: DirectionWatch | None = None,
     ) -> None:
         """``current`` is what the file says until something else is settled; ``apply`` is ``--apply``."""
         self.flow = flow
@@ -239,6 +241,7 @@ class ConfigWatch:
         self._file = file
         self._config_log = config_log
         self._owner = owner
+        self._direction = direction
         self._apply = apply
         self._log = log
         self._applied: FlowConfig | None = None
@@ -257,6 +260,23 @@ class ConfigWatch:
     def is_settled(self) -> bool:
         """Whether it is known what to run; from then on ``settle`` and ``run`` only follow the stored settings."""
         return self._applied is not None
+
+    @property
+    def must_know_direction(self) -> bool:
+        """Whether the flow must not run before it is known whether it is standby."""
+        return self._direction is not None and self._direction.must_be_known
+
+    async def settle_direction(self) -> None:
+        """Find out whether the flow is standby, after ``settle``. Raises: as ``DirectionWatch.settle``."""
+        if self._direction is not None:
+            await self._direction.settle()
+
+    async def follow_direction(self) -> None:
+        """Look at the flow back, until cancelled."""
+        if self._direction is None:
+            await asyncio.Event().wait()
+        else:
+            await self._direction.run()
 
     async def settle(self, others: Others, ready: Ready) -> None:
         """Take the flow for this worker's group, decide what to run, and store what has to be stored.
@@ -322,14 +342,19 @@ class ConfigWatch:
             OwnerLost: another group has claimed the flow.
             Others as ``ConfigLog.looks``, ``ConfigLog.write`` and ``changed``.
         """
-        await self._owner.keep()
+        await self._keep()
         self._heed_requests(asked)  # a hold comes before the settings that select its topics
         await self._heed(self._config_log.config, changed)
         async for is_changed in self._looks():
-            await self._owner.keep()
+            await self._keep()
             self._heed_requests(asked)
             if is_changed:
                 await self._heed(self._config_log.config, changed)
+
+    async def _keep(self) -> None:
+        await self._owner.keep()
+        if self._direction is not None:
+            await self._direction.keep()
 
     async def follow_requests(self) -> None:
         """Follow only what operators ask of the connectors, until cancelled. Raises: as ``ConfigLog.looks``."""
@@ -349,6 +374,8 @@ class ConfigWatch:
         """Follow what operators ask. While the topic is missing, its last content counts. Without ``asked`` no
         partition restarts, because none is copied."""
         self._say_malformed()
+        if self._direction is not None:
+            self._direction.heed()
         if self._config_log.is_missing:
             return
         targets = {kind: self._config_log.records.target_of(kind) for kind in ASKED}

@@ -17,16 +17,16 @@ from mm2py.records.operator_request import Target
 
 @dataclass(frozen=True, slots=True)
 class HeldReport:
-    """A connector that an operator has paused or stopped: nothing of it runs."""
+    """A connector that an operator has paused or stopped, or that is standby: nothing of it runs."""
 
     connector: Kind
     """Which one."""
     state: str
-    """``paused`` or ``stopped``."""
+    """``paused``, ``stopped``, ``standby``, or ``both-on``: the flow back is on as well, and only one may be."""
     by: str
     """Empty if another writer of the configs topic than mm2py asked for it."""
     at_ms: int | None
-    """When it was paused or stopped, by the clock of the writer; None: not known."""
+    """When it was asked for, by the clock of the writer; None: not known."""
     text: str
     """The same in words."""
 
@@ -52,7 +52,7 @@ class RefusalReport:
 
 
 def held_of(targets: Mapping[Kind, Target]) -> tuple[HeldReport, ...]:
-    """Return the connectors that operators have paused or stopped."""
+    """Return the connectors that are held."""
     return tuple(HeldReport(kind, one.word, one.by, one.at_ms, one.text) for kind, one in targets.items())
 
 

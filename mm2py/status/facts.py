@@ -74,7 +74,7 @@ class FlowFacts:
     stored: FlowConfig | None = None
     """The settings that mm2py has stored."""
     held: Mapping[Kind, Target] = field(default_factory=dict)
-    """The connectors that operators have paused or stopped."""
+    """The connectors that operators have paused or stopped, or that are standby."""
     pauses: Pauses = field(default_factory=Pauses)
     """The topics and partitions that operators have paused."""
     backfills: Sequence[Backfill] = ()

@@ -396,6 +396,7 @@ class FlowCircumstances:
     is_enabled: bool = True
     held: str = ""
     held_since_ms: int | None = None
+    held_state: str = ""
     not_running: NotRunning | None = None
     """None: a worker runs the flow."""
     backfills: Mapping[str, str] = field(default_factory=dict)
@@ -545,6 +546,7 @@ def topics_of(
                 is_switched_off=not seen.is_enabled,
                 held=seen.held,
                 held_since_ms=seen.held_since_ms,
+                held_state=seen.held_state,
                 backfill=seen.backfills.get(topic, ""),
                 pauses=seen.pauses.get(topic, ()),
                 flow=flow,
@@ -801,6 +803,9 @@ def flow_report(
     settings, held = settings_of(facts, state if copied else None), held_of(facts.held)
     backfills = backfill_reports(flow, facts.backfills, facts.positions, now_ms)
     source_held = next((one for one in held if one.connector is Kind.SOURCE), None)
+    is_standby = source_held is not None and source_held.state == "standby"
+    if is_standby:
+        facts = replace(facts, ends={}, starts={}, standing={})  # what it would copy is no lag
     is_to_run = copied and settings.enabled and not source_held
     unstarted = ON_ALL if state is None or not is_to_run else unstarted_of(flow, state)
     causes = _causes(facts, state if copied else None, unstarted, is_idle=not copied or source_held is not None)
@@ -809,6 +814,7 @@ def flow_report(
         settings.enabled,
         "" if source_held is None else source_held.text,
         None if source_held is None else source_held.at_ms,
+        "" if source_held is None else source_held.state,
         None if copied else _why_not_running(facts, idle, refusals),
         {topic: f"Backfill {one.id}: {one.text}" for one in backfills if one.is_holding for topic in one.topics},
         _pauses_of(facts),
@@ -824,7 +830,7 @@ def flow_report(
     parts = (facts.config_unread, facts.positions_unread, facts.status_unread, *facts.source_unread)
     hidden = tuple(_hidden(facts, topics))
     unread = tuple(filter(None, (*parts, *hidden, facts.consumer_groups_unread)))
-    lag = sum(known) if known or not unread else None
+    lag = sum(known) if (known or not unread) and not is_standby else None
 
     names = {topic.topic for topic in topics}
     listed = {} if state is None or not copied else state.topics.get(flow, {})
@@ -846,6 +852,7 @@ def flow_report(
             facts.consumer_groups_unread,
             _nothing_shown(facts),
             [one.entry for one in facts.unmatched if one.entry not in names],
+            is_standby,
         )
     )
 

@@ -36,7 +36,8 @@ from mm2py.records.pause_record import Pauses
 from mm2py.records.source_offset import StoredPosition
 from mm2py.records.standstill import Standstill
 from mm2py.shared_settings.config_log import ConfigTable
-from mm2py.shared_settings.current_settings import ASKED
+from mm2py.shared_settings.current_settings import ASKED, COPYING
+from mm2py.shared_settings.direction import Seen, hold_of
 from mm2py.shared_settings.follow import merged_or_file
 from mm2py.status.cluster_inquiry import GroupInquiry, InquirySide, Patience, SourceInquiry, why_not_both
 from mm2py.status.consumer_group_inquiry import ConsumerGroupInquiry
@@ -116,11 +117,17 @@ class TargetInquiry:
 class StoredInquiry:
     """The settings of a flow as they are stored on its target."""
 
-    def __init__(self, settings: FlowSettings, target: InquirySide) -> None:
+    def __init__(self, settings: FlowSettings, target: InquirySide, source: InquirySide | None = None) -> None:
+        """``source``: to look at the flow back, if there is one that must not be on at the same time."""
         self.unread = ""
         """Why they cannot be read. Then ``config`` has those that were read last."""
         self._target = target
+        self._source = source
         self._group = settings.group
+        self._standby, self._flow_back = settings.standby, settings.flow_back
+        self._back: ConfigTable | None = None
+        if source is not None and settings.flow_back is not None:
+            self._back = ConfigTable(source.brokers, settings.flow_back.configs_topic)
         self._table = ConfigTable(target.brokers, settings.configs_topic)
 
     @property
@@ -142,9 +149,23 @@ class StoredInquiry:
 
     @property
     def held(self) -> Mapping[Kind, Target]:
-        """The connectors that operators have paused or stopped."""
+        """The connectors that operators have paused or stopped, and those that do not run as the flow is standby."""
         targets = {kind: self._table.records.target_of(kind) for kind in ASKED}
-        return {kind: target for kind, target in targets.items() if target.state is not TargetState.STARTED}
+        found = {kind: target for kind, target in targets.items() if target.state is not TargetState.STARTED}
+        hold = self._hold
+        return found if hold is None else dict.fromkeys(sorted(COPYING), hold) | found
+
+    @property
+    def _hold(self) -> Target | None:
+        """Why the flow is standby; None: it is not, or nothing of it can be read."""
+        if self.unread and self._table.records.direction.current is None:
+            return None
+        own, back = self._table.records.direction, self._flow_back
+        seen = Seen(own.current, self._standby, own.offset)
+        if back is None or self._back is None:
+            return hold_of(seen)
+        other = self._back.records.direction
+        return hold_of(seen, back.flow, Seen(other.current, back.standby, other.offset))
 
     @property
     def pauses(self) -> Pauses:
@@ -158,9 +179,15 @@ class StoredInquiry:
     async def look(self) -> None:
         """Read what is new, and note what cannot be read."""
         self.unread = await self._target.why_not(f"reading {self._table.topic}", self._read)
+        if self._source is not None and self._back is not None:
+            await self._source.why_not(f"reading {self._back.topic}", self._read_back)
 
     async def _read(self) -> None:
         await self._table.read()
+
+    async def _read_back(self) -> None:
+        assert self._back is not None  # noqa: S101
+        await self._back.read()
 
 
 class GroupsInShort:
@@ -213,7 +240,7 @@ class FlowInquiry:
         self._by_file = settings
         self._target_side = target
         self._source_side = source
-        self._stored = StoredInquiry(settings, target)
+        self._stored = StoredInquiry(settings, target, source)
         self._known: FlowConfig | None = None
         self._unusable = ""
         self._movement = Movement()

@@ -57,6 +57,8 @@ class Reason(StrEnum):
     """No worker has it."""
     NOT_RUNNING = "not-running"
     """No worker runs the flow."""
+    BOTH_ON = "both-on"
+    """The flow and the flow back are on, and only one of the two may be: both have stopped."""
     NOT_STARTED = "not-started"
     """A worker tries to start the flow, and it fails again and again."""
     SOURCE_SILENT = "source-silent"
@@ -72,6 +74,8 @@ class Reason(StrEnum):
     """An operator has paused or stopped the flow."""
     PAUSED = "paused"
     """An operator has paused the topic, or the partition."""
+    STANDBY = "standby"
+    """The flow is standby: it copies nothing until it is turned on."""
     BACKFILL = "backfill"
     """The workers do not copy it until a backfill has copied its history."""
     SWITCHED_OFF = "switched-off"
@@ -109,13 +113,14 @@ _SORTS: Final[Mapping[Sort, frozenset[Reason]]] = {
             Reason.STANDING,
             Reason.UNOWNED,
             Reason.NOT_RUNNING,
+            Reason.BOTH_ON,
             Reason.NOT_STARTED,
         }
     ),
     Sort.RETRIED: frozenset(
         {Reason.SOURCE_SILENT, Reason.NO_LEADER, Reason.POSITION_UNSTORED, Reason.RETRYING, Reason.GONE}
     ),
-    Sort.HELD: frozenset({Reason.HELD, Reason.PAUSED, Reason.BACKFILL, Reason.SWITCHED_OFF}),
+    Sort.HELD: frozenset({Reason.HELD, Reason.PAUSED, Reason.STANDBY, Reason.BACKFILL, Reason.SWITCHED_OFF}),
     Sort.PASSING: frozenset({Reason.NEW, Reason.STARTING, Reason.MOVING, Reason.DESELECTED}),
     Sort.CHOSEN: frozenset(
         {
@@ -192,6 +197,19 @@ def not_copied(
     why = why.strip()
     ended = why if not why or why[-1] in ".!?" else f"{why}."
     return NotCopied(reason, ended, remedy, since_ms, partitions, SORT_OF[reason] is Sort.WAITING)
+
+
+def reason_of_hold(state: str, flow: Flow | str) -> tuple[Reason, str]:
+    """Return the reason of a flow that is held, and what changes it.
+
+    Args:
+        state: see ``HeldReport.state``.
+    """
+    if state == "standby":
+        return Reason.STANDBY, "It is turned on with mm2py dr."
+    if state == "both-on":
+        return Reason.BOTH_ON, "Turn one of the two off: mm2py dr."
+    return Reason.HELD, f"To copy it again: mm2py resume FILE '{flow}'"
 
 
 def urgency_of(cause: Cause) -> tuple[int, str]:
@@ -351,7 +369,9 @@ class TopicFacts:
     """When the first of them stopped: the earliest of the times at which their positions last moved."""
     is_switched_off: bool = False
     held: str = ""
-    """Who has paused or stopped the flow, in words."""
+    """Who has paused or stopped the flow, or why it is standby, in words."""
+    held_state: str = ""
+    """See ``HeldReport.state``."""
     held_since_ms: int | None = None
     pauses: Sequence[TopicPause] = ()
     """What operators have paused of it."""
@@ -424,8 +444,11 @@ def _besides_pauses(seen: TopicFacts) -> tuple[NotCopied, ...]:
         remedy = f"Set {seen.flow or 'A->B'}.enabled = true in FILE, then: mm2py apply FILE."
         return (not_copied(Reason.SWITCHED_OFF, "The flow is switched off.", remedy),)
     if seen.held:
-        remedy = f"To copy it again: mm2py resume FILE '{seen.flow or 'A->B'}'"
-        return (not_copied(Reason.HELD, f"The flow is {seen.held}.", remedy, since_ms=seen.held_since_ms),)
+        reason, remedy = reason_of_hold(seen.held_state, seen.flow or "A->B")
+        why = f"The flow is {seen.held}."
+        if reason is Reason.BOTH_ON:
+            why = f"Both directions are on, and only one may be: {seen.held.removeprefix('both-on: ')}."
+        return (not_copied(reason, why, remedy, since_ms=seen.held_since_ms),)
     if seen.not_running is not None:
         why, remedy, since_ms, _ = seen.not_running
         return (not_copied(Reason.NOT_RUNNING, why, remedy, since_ms=since_ms),)

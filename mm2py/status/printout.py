@@ -11,6 +11,7 @@ from mm2py.moments import ago, time_text
 from mm2py.records.control_record import MemberId
 from mm2py.secret import printable
 from mm2py.status.flow_report import AppliedReport, FlowReport, TopicReport
+from mm2py.status.not_copied import reason_of_hold
 from mm2py.status.report import GroupReport, MemberState, Report
 from mm2py.text_table import more_lines, text_table
 
@@ -103,7 +104,8 @@ class _PrintedPage:
         for note in flow.notes:
             self._say(f"note: {note}")
         for held in flow.held:
-            again = f". To copy it again: mm2py resume FILE '{flow.flow}'" if held.connector is Kind.SOURCE else ""
+            remedy = reason_of_hold(held.state, flow.flow)[1]
+            again = f". {remedy}" if held.connector is Kind.SOURCE else ""
             self._say(f"{held.connector}: {held.told}{again}")
         for refusal in flow.refused:
             self._say(f"{refusal.connector}: refused by {refusal.worker}: {refusal.why}")

@@ -387,8 +387,9 @@ def _held_back(flow: FlowReport) -> Iterable[str]:
     """Yield what operators have paused or stopped, and what waits for backfills, with its lag."""
     for held in flow.held:
         if held.connector is Kind.SOURCE:
-            yield f"{flow.flow} ({held.told}; lag {'?' if flow.lag is None else f'{flow.lag:,}'})"
-        else:
+            lag = "" if held.state == "standby" else f"; lag {'?' if flow.lag is None else f'{flow.lag:,}'}"
+            yield f"{flow.flow} ({held.told}{lag})"
+        elif held.state not in {"standby", "both-on"}:  # these are states of the whole flow
             yield f"{_OTHERS[held.connector]} of {flow.flow} ({held.told})"
     if _is_held(flow):
         return

@@ -160,6 +160,8 @@ class VerdictFacts:
     none."""
     unmatched: Sequence[str] = ()
     """Other entries of the setting ``topics``, which match no topic that the source shows."""
+    is_standby: bool = False
+    """``held`` says that the flow is standby."""
 
 
 def verdict_of(facts: VerdictFacts) -> FlowVerdict:
@@ -231,6 +233,8 @@ def _sentence(
     left_out: Sequence[LeftOutTopic],
 ) -> str:
     match readiness:
+        case Readiness.NOT_COPIED if facts.is_standby and facts.is_enabled:
+            return f"{facts.held.rstrip('.')}; turns on with mm2py dr"
         case Readiness.NOT_COPIED:
             why = "it is switched off" if not facts.is_enabled else f"it is {facts.held}" if facts.held else ""
             first = f"not safe to fail over: {why or facts.not_running}"

@@ -20,7 +20,7 @@ from mm2py.status.consumer_groups import ConsumerGroupReport
 from mm2py.status.facts import FlowFacts
 from mm2py.status.flow_report import FlowReport, left_out_of
 from mm2py.status.left_out import why_left_out, why_let_pass
-from mm2py.status.not_copied import NotCopied, Reason, not_copied
+from mm2py.status.not_copied import NotCopied, Reason, not_copied, reason_of_hold
 from mm2py.status.why import Explanation, Replicated, answer, decided, unknown
 
 TOPICS_NAMED_MOST: Final = 3
@@ -177,7 +177,10 @@ def _why_no_emitter(facts: FlowFacts, report: FlowReport) -> tuple[str, str]:
     """Return why no worker emits checkpoints now, in a sentence, and what would change it; empty: one does."""
     for one in report.held:
         if one.connector is Kind.CHECKPOINT:
-            return f"Its checkpoint connector is {one.told}.", _resume(report.flow)
+            remedy = _resume(report.flow)
+            if one.state in {"standby", "both-on"}:
+                remedy = reason_of_hold(one.state, report.flow)[1]
+            return f"Its checkpoint connector is {one.told}.", remedy
     for topic in report.topics:
         for cause in topic.not_copied:
             if cause.reason in {Reason.NOT_RUNNING, Reason.SWITCHED_OFF, Reason.NOT_STARTED}:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import ClassVar, Protocol
 
 from mm2py.errors import ConfigError
@@ -456,8 +457,33 @@ _BEYOND_ITS_ENTRY = "(?"
 """A list is one pattern, joined by ``|``: ``(?i)`` in the first entry changes what the other entries mean."""
 
 
+def pairs_in_turns(
+    policies: Mapping[Flow, ReplicationPolicy], topics: Mapping[Flow, Sequence[str]], standby: Collection[Flow]
+) -> dict[Flow, Flow]:
+    """Return the flows of which only one of two is on at any time, each with the flow back.
+
+    They would be a ring: both keep names, and may have topics in common. One of them at least is standby.
+
+    Args:
+        policies, topics: see ``rings``.
+        standby: the flows that are standby by the file.
+    """
+    backs = {flow: Flow(flow.target, flow.source) for flow in policies}
+    return {
+        flow: back
+        for flow, back in backs.items()
+        if back in policies
+        and (flow in standby or back in standby)
+        and policies[flow].keeps_names
+        and policies[back].keeps_names
+        and not _have_no_topic_in_common(flow, back, policies, topics)
+    }
+
+
 def rings(
-    policies: Mapping[Flow, ReplicationPolicy], topics: Mapping[Flow, Sequence[str]]
+    policies: Mapping[Flow, ReplicationPolicy],
+    topics: Mapping[Flow, Sequence[str]],
+    in_turns: Mapping[Flow, Flow] = MappingProxyType({}),
 ) -> dict[Flow, list[ClusterAlias]]:
     """Return the flows that are part of a ring.
 
@@ -468,6 +494,7 @@ def rings(
     Args:
         policies: the policy of each enabled flow.
         topics: the ``topics`` list of each.
+        in_turns: see ``pairs_in_turns``: what one of two brings, the other does not take back.
     Returns:
         For each such flow the clusters of one way back, from its target to its source.
     """
@@ -476,6 +503,7 @@ def rings(
             after
             for after in policies
             if flow.target == after.source
+            and in_turns.get(flow) != after
             and not sees_hops(policies[flow], policies[after])
             and not _have_no_topic_in_common(flow, after, policies, topics)
         ]

@@ -327,7 +327,7 @@ class SourceSchedule(MemberSchedule):
     async def revoked(self) -> bool:
         """Wait, and meanwhile follow the stored settings."""
         is_asked = self._current.until(lambda: not self._current.asked(self._kind).lets_run(self._asked))
-        await _until_any(super().revoked(), self._follow(), is_asked)
+        await _until_any(super().revoked(), self._follow(), self._watch.follow_direction(), is_asked)
         return self.member.can_drain
 
     def failed(self, why: str) -> None:
@@ -407,6 +407,8 @@ class SourceSchedule(MemberSchedule):
         except Mm2Error as error:
             if self._watch.is_of_another_group:
                 raise  # that group may come back: without a claim both would run the flow
+            if self._watch.must_know_direction:
+                raise  # the flow back may be on
             self._note_unusable(error)
             self._tell_group()
 
@@ -418,6 +420,7 @@ class SourceSchedule(MemberSchedule):
         """Settle. ``releases``: nothing of the flow runs, and all it sent was answered, see ``_ready``."""
         others = functools.partial(other_runners, self.member, self._flow, self._log)
         await self._watch.settle(others, functools.partial(self._ready, self.member, releases=releases))
+        await self._watch.settle_direction()
         self._said_why = ""
         self._tell_group()
 

@@ -87,7 +87,7 @@ def status_of(name: ConnectorName, view: View) -> ConnectorStatus:
     match held:
         case "stopped":
             return _status(name, STOPPED, leading, None, [])
-        case "paused":
+        case "paused" | "standby" | "both-on":
             paused = [task.model_copy(update={"state": PAUSED, "trace": None}) for task in tasks]
             return _status(name, PAUSED, leading, None, paused)
     trace = told.get(None, _Told()).trace

@@ -22,6 +22,7 @@ from mm2py.records.connector_config import FLOW_KEY, ConfigRecords, FlowConfig
 from mm2py.records.history_record import (
     HISTORY_KEY,
     KEPT_MOST,
+    TURNS,
     HistoryEntry,
     HistoryKind,
     decode_history,
@@ -123,6 +124,11 @@ class ConfigsSource(TopicSource):
         connector, topic = printable(entry.connector[:SHOWN_MOST]), printable(entry.topic[:SHOWN_MOST])
         data: dict[str, Any]
         number = "" if entry.partition is None else f"-{entry.partition}"
+        if entry.kind in TURNS:
+            is_on = entry.kind is HistoryKind.TURNED_ON
+            text = f"{self._flow} is {'turned on' if is_on else 'standby'}"
+            data = {"state": "on" if is_on else "standby", "generation": entry.version}
+            return self._event(EventKind.DIRECTION, entry.at_ms, text, data, entry.by, entry.author)
         if entry.kind is not HistoryKind.RESTARTED and topic:
             word = _WORD_OF[entry.kind]
             kind, text = EventKind.TOPIC_STATE, f"{topic}{number} is to be {word}"

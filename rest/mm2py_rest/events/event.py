@@ -28,6 +28,8 @@ class EventKind(StrEnum):
     SETTINGS_CHANGED = "settings.changed"
     CONNECTOR_STATE = "connector.state"
     """A connector was paused, stopped or resumed."""
+    DIRECTION = "flow.direction"
+    """A flow was turned on, or is standby from then on."""
     TOPIC_STATE = "topic.state"
     """A topic or a partition was paused or resumed."""
     RESTART = "restart"

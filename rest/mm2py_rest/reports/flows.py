@@ -60,7 +60,9 @@ class FlowState(StrEnum):
     RUNNING = "running"
     SWITCHED_OFF = "switched-off"
     HELD = "held"
-    """An operator has paused or stopped it."""
+    """An operator has paused or stopped it, or the flow back is on as well."""
+    STANDBY = "standby"
+    """It copies nothing until it is turned on."""
     NOT_RUNNING = "not-running"
     REFUSED = "refused"
     UNKNOWN = "unknown"
@@ -167,7 +169,7 @@ def flow_body(flow: FlowReport, report: Report, state: GroupState | None, topics
     if not flow.settings.enabled:
         what = FlowState.SWITCHED_OFF
     elif held := next((one for one in flow.held if one.connector is Kind.SOURCE), None):
-        what, why = FlowState.HELD, held.text
+        what, why = FlowState.STANDBY if held.state == "standby" else FlowState.HELD, held.text
     elif group is not None and group.runs is None:
         what, why = FlowState.UNKNOWN, group.unread
     elif refusals := [one for one in flow.refused if one.connector is Kind.SOURCE]:

@@ -16,6 +16,7 @@ const OF_READINESS: Record<string, [string, Tone]> = {
 export function toneOf(flow: FlowBody): [string, Tone] {
   if (flow.state === "switched-off") return ["switched off", "off"];
   if (flow.state === "held") return ["held", "warn"];
+  if (flow.state === "standby") return ["standby", "off"];
   if (!flow.verdict) return [flow.state, "bad"];
   return OF_READINESS[flow.verdict.readiness] ?? [flow.verdict.readiness, "warn"];
 }

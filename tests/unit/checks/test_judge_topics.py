@@ -221,6 +221,14 @@ def test_with_many_to_one_remote_topics_may_hold_records_of_others() -> None:
     assert states(judged_names(flow_answers(settings, filled={"orders": (0,)})), "MM0602") == [OK]
 
 
+def test_the_remote_topics_of_a_flow_that_is_standby_hold_what_the_flow_back_begins_with() -> None:
+    policy = {"replication.policy.class": "IdentityReplicationPolicy", "A->B.standby": True}
+    pair = configuration(**{**policy, "B->A.enabled": True})
+    (result,) = [one for one in judged_names(flow_answers(pair, filled={"orders": (0,)})) if one.code == "MM0602"]
+    assert result.state is OK and "where it begins is stored when it is turned on" in result.sentence
+    assert FAILED in states(judged_names(flow_answers(configuration(**policy), filled={"orders": (0,)})), "MM0602")
+
+
 @pytest.mark.parametrize(
     ("names", "text"),
     [({"A_orders"}, "there is A_orders, whose name differs only in '.' and '_'")],

@@ -17,7 +17,14 @@ from mm2py.config.flows import FlowUnsupported
 from mm2py.config.inventory import nearest, take_inventory
 from mm2py.config.properties import parse_properties
 from mm2py.config.row import Status
-from mm2py.config.settings import CheckpointSettings, Configuration, FlowSettings, GroupSyncSettings, OffsetSyncSettings
+from mm2py.config.settings import (
+    CheckpointSettings,
+    Configuration,
+    FlowBack,
+    FlowSettings,
+    GroupSyncSettings,
+    OffsetSyncSettings,
+)
 from mm2py.errors import ConfigError
 from mm2py.flow import ClusterAlias, Flow, parse_flow
 from mm2py.topics.filters import GroupFilter
@@ -291,6 +298,8 @@ def test_a_flow_without_settings_has_the_defaults_of_kafka(load: Load) -> None:
         if field.name not in ("flow", "source", "target", "policy", "topic_filter", "config_filter", "copy_modes")
     } == {
         "aliases": ("A", "B"),
+        "standby": False,
+        "flow_back": None,
         "heartbeats_replication": True,
         "heartbeats_interval_s": 1.0,
         "replication_factor": 2,
@@ -788,6 +797,42 @@ def test_the_identity_policy_both_ways_is_refused(load: Load) -> None:
     assert len(load(f"{both}A->B.topics=a-.*\nB->A.topics=b-.*\n").flows) == 2
     # The other flow runs in another process, near its own target.
     assert list(load(both, ["B"]).refused) == [parse_flow("A->B")]
+
+
+def test_the_identity_policy_both_ways_is_accepted_if_one_of_the_two_is_standby(load: Load) -> None:
+    policy = "replication.policy.class=org.apache.kafka.connect.mirror.IdentityReplicationPolicy\n"
+    both = f"{TWO}A->B.enabled=true\nB->A.enabled=true\n{policy}"
+    configuration = load(f"{both}B->A.standby=true\nA.config.storage.topic=elsewhere\n")
+    assert not configuration.refused and not configuration.warnings
+    there, back = configuration.flows
+    assert (there.standby, back.standby) == (False, True)
+    assert there.flow_back == FlowBack(parse_flow("B->A"), "elsewhere", standby=True)
+    assert back.flow_back == FlowBack(parse_flow("A->B"), "mm2-configs.A.internal", standby=False)
+    # The other flow runs in another process, near its own target.
+    (alone,) = load(f"{both}B->A.standby=true\n", ["B"]).flows
+    assert alone.flow_back is not None
+    (told,) = load(f"{both}A->B.standby=true\nB->A.standby=true\n").warnings
+    assert told.startswith("A->B and B->A are both standby: neither copies")
+    refused = load(f"{both}B->A.standby=false\n").refused
+    assert "or set standby = true for one of two that lead back and forth" in str(refused[parse_flow("A->B")])
+    # Flows with prefixes, and those without a topic in common, take no turns.
+    for other in (f"{TWO}A->B.enabled=true\nB->A.enabled=true\n", f"{both}A->B.topics=a-.*\nB->A.topics=b-.*\n"):
+        assert [one.flow_back for one in load(f"{other}B->A.standby=true\n").flows] == [None, None]
+
+
+def test_standby_ends_only_rings_of_two_flows_that_keep_names(load: Load) -> None:
+    clusters = "clusters=A,B,C\nA.bootstrap.servers=a:1\nB.bootstrap.servers=b:1\nC.bootstrap.servers=c:1\n"
+    policy = "replication.policy.class=org.apache.kafka.connect.mirror.IdentityReplicationPolicy\n"
+    ring = f"{clusters}A->B.enabled=true\nB->C.enabled=true\nC->A.enabled=true\nC->A.standby=true\n{policy}"
+    assert len(load(ring).refused) == 3
+    mixed = f"{TWO}A->B.enabled=true\nB->A.enabled=true\nA->B.{policy}B->A.standby=true\n"
+    assert len(load(mixed).refused) == 2
+
+
+def test_standby_counts_at_a_flow_only(load: Load) -> None:
+    configuration = load(f"{ONE_FLOW}\nstandby=true\n")
+    assert not only(configuration).standby
+    assert any("standby has no effect there" in told for told in configuration.warnings), configuration.warnings
 
 
 def test_a_wrong_value_beside_a_refusal_is_still_told(problem: Callable[..., str]) -> None:

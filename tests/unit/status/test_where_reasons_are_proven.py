@@ -25,7 +25,7 @@ def test_each_reason_stands_in_one_row() -> None:
 
 def test_a_file_on_real_brokers_names_each_reason_of_its_row() -> None:
     on_brokers = {where: reasons for where, reasons in rows().items() if where.startswith("real brokers")}
-    assert len(on_brokers) == len(rows()) == 8
+    assert len(on_brokers) == len(rows()) == 9
     for where, reasons in on_brokers.items():
         (path,) = re.findall(r"`(tests/.*)`", where)
         text = (ROOT / path).read_text()

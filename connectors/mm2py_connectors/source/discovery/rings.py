@@ -26,9 +26,10 @@ from mm2py.kafka.errors import BrokerRefused, KafkaError, Reaction
 from mm2py.kafka.port import TopicPartition
 from mm2py.records.author import plain
 from mm2py.records.connector_config import CONNECTORS
-from mm2py.records.source_offset import StoredPosition
+from mm2py.records.source_offset import BY_OPERATOR, StoredPosition
 from mm2py.records.standstill import Cause
 from mm2py.shared_settings.config_log import ConfigTable
+from mm2py.shared_settings.direction import Seen
 from mm2py.status.not_copied import Reason
 from mm2py.topics.filters import TopicFilter
 from mm2py.topics.names import (
@@ -191,7 +192,11 @@ class Rings:
         of_connector = configs.records.connectors.get(CONNECTORS[0], {})
         target = plain(of_connector.get("target.cluster.alias", NOT_KNOWN), ALIAS_SHOWN)
         group = "" if owner is None else owner.group
-        return ReverseFlow(Flow(alias, ClusterAlias(target)), group, *_names(alias, properties))
+        policy, topic_filter = _names(alias, properties)
+        flow, back = Flow(alias, ClusterAlias(target)), self.context.settings.flow_back
+        is_standby = back is not None and back.flow == flow and back.standby
+        is_on = Seen(configs.records.direction.current, is_standby).is_on
+        return ReverseFlow(flow, group, policy, topic_filter if is_on else None)
 
     # Judge
 
@@ -240,7 +245,7 @@ class Rings:
         numbers = range(len(topic.partitions))
         theirs = {number: found.positions.positions.get((topic.name, number)) for number in numbers}
         brought_to = {
-            number: at.next_target
+            number: at.next_target if not self._has_brought_nothing(reverse, at) else 0
             for number, at in theirs.items()
             if at is not None and at.source_cluster == self.target_id and at.target_topic_id in {None, topic.topic_id}
         }
@@ -253,8 +258,20 @@ class Rings:
             has_begun=bool(starts) or topic.name in self.listed(),
         )
 
+    def _has_brought_nothing(self, reverse: ReverseFlow, at: StoredPosition) -> bool:
+        """Whether a flow that takes turns with this one was turned on and off again before it copied a record: where
+        this flow begins was stored after that."""
+        return self._is_in_turns(reverse) and at.by == BY_OPERATOR and at.next_target is None
+
+    def _is_in_turns(self, reverse: ReverseFlow) -> bool:
+        """Whether this flow and that one take turns, so that this one was turned on when that one had ended."""
+        back = self.context.settings.flow_back
+        return back is not None and reverse.flow == back.flow and reverse.topic_filter is None
+
     async def _why_not_ended(self, reverse: ReverseFlow) -> tuple[str, str]:
         """Return why a flow that leads back may still write, and what to do; empty if it has ended."""
+        if self._is_in_turns(reverse):
+            return "", ""
         if not reverse.group or reverse.flow.target == NOT_KNOWN:
             return "it is not known which group runs it", "Start its workers with this version of mm2py once."
         context = self.context
