@@ -216,9 +216,39 @@ format: venv ## put the source into the shape that lint asks for
 	$(PY) -m ruff format .
 	@if [ -n "$(CARGO)" ]; then "$(CARGO)" fmt $(OF_NATIVE); fi
 
-wheels: venv page ## dist/: mm2py, pure, and mm2py-native for this platform (takes cargo)
-	$(PY) -m build --wheel --outdir dist .
-	$(PY) $(PIP) wheel --no-deps --wheel-dir dist ./native
+# Tools of packaging have an environment of their own: they must not change what the tests run with.
+TOOLS := .venv-packages
+INSTALLED_TOOLS := $(TOOLS)/installed
+DIST := dist
+.PHONY: man build-wheels test-wheels
+
+$(INSTALLED_TOOLS): deploy/packages/tools.txt | venv
+	@echo "Installing what deploy/packages/tools.txt names into $(TOOLS)."
+	@$(PY) -m venv --clear $(TOOLS)
+	@$(TOOLS)/bin/python $(PIP) install --requirement $<
+	@touch $@
+
+man: venv ## write deploy/share again: man page and shell completion, from the table of commands
+	$(PY) -m mm2py.cli.man_page
+
+wheels: page build-wheels ## dist/: mm2py, pure, and mm2py-native for this platform (takes cargo), both checked
+
+# Zig links against an old glibc, so that the core runs on all distributions of the last ten years.
+build-wheels: venv $(INSTALLED_TOOLS)
+	@rm -f $(DIST)/mm2py-*.whl $(DIST)/mm2py_native-*.whl
+	$(PY) -m build --wheel --outdir $(DIST) .
+	@if [ -n "$(CARGO)" ]; then \
+	  PATH="$(abspath $(TOOLS))/bin:$$PATH" $(TOOLS)/bin/maturin build $(OF_NATIVE) --release \
+	    --zig --compatibility manylinux2014 --out $(DIST) && \
+	  $(TOOLS)/bin/abi3audit --strict $(DIST)/mm2py_native-*.whl; \
+	else \
+	  echo "No cargo here: $(DIST) lacks mm2py-native. Install Rust 1.85 or later, then: make wheels"; \
+	fi
+	$(TOOLS)/bin/check-wheel-contents $(DIST)/mm2py-*.whl
+	@if [ -n "$(CARGO)" ]; then $(TOOLS)/bin/check-wheel-contents --no-config $(DIST)/mm2py_native-*.whl; fi
+
+test-wheels: venv $(INSTALLED_TOOLS) ## the wheels installed by pip, pipx and uv where nothing is, and run; some minutes
+	$(PYTEST) tests/unit/test_installed_wheels.py -m slow -o timeout=1800 $(ARGS)
 
 compat: venv jars ## against older brokers: fetches their jars as well
 	$(PYTEST) tests/cluster -m compat
@@ -329,5 +359,5 @@ audit: ## known vulnerabilities of what constraints.txt pins; asks an advisory s
 
 clean: ## remove what the other targets made here; the shared cache of jars stays
 	rm -rf rest/mm2py_rest/page rest/page/node_modules rest/page/.node
-	rm -rf $(VENV) .venv-3.13 build dist native/target native/Cargo.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-3.13 $(TOOLS) build dist native/target native/Cargo.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -28,7 +28,23 @@ DEADLINE_S: Final = 30.0
 WIDTH: Final = 100
 """The width of what ``--help`` prints, in characters."""
 
+DESCRIBE: Final = "--describe-arguments"
+"""A hidden option of each command: raises ``ParserFound`` before anything is done."""
+
 T = TypeVar("T")
+
+
+class ParserFound(ConfigError):
+    """Brings the parser of a command to what wants to know its arguments: ``command_arguments.py``."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        super().__init__(f"{DESCRIBE} is for mm2py itself.", remedy=f"Try {parser.prog} --help.")
+        self.parser = parser
+
+
+class _Describe(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        raise ParserFound(parser)
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -43,6 +59,7 @@ class CommandParser(argparse.ArgumentParser):
             formatter_class=partial(argparse.RawDescriptionHelpFormatter, width=WIDTH),
             allow_abbrev=False,  # an update could give an abbreviation another meaning, or none
         )
+        self.add_argument(DESCRIBE, action=_Describe, nargs=0, help=argparse.SUPPRESS)
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message[:1].upper()}{message[1:]}.", remedy=f"Try {self.prog} --help.")

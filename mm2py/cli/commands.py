@@ -31,6 +31,7 @@ LOOK: Final = "Look"
 CHANGE: Final = "Change and repair"
 RECOVER: Final = "Recover"
 SPARK: Final = "With Spark"
+SET_UP: Final = "Set up"
 
 COMMANDS: Final = (
     CommandRow(
@@ -173,13 +174,6 @@ COMMANDS: Final = (
         ),
     ),
     CommandRow(
-        "hash-password",
-        "mm2py.cli.hash_password",
-        CHANGE,
-        "print the hash of a password or a token, for rest.users.file",
-        ("mm2py hash-password", "openssl rand -hex 32 | tee token | mm2py hash-password --token"),
-    ),
-    CommandRow(
         "dr check",
         "mm2py.cli.dr_check",
         RECOVER,
@@ -223,6 +217,20 @@ COMMANDS: Final = (
             "mm2py verify mm2.properties 'A->B' --topics orders --local",
             "mm2py verify mm2.properties 'A->B' --certificate certificate.txt",
         ),
+    ),
+    CommandRow(
+        "hash-password",
+        "mm2py.cli.hash_password",
+        SET_UP,
+        "print the hash of a password or a token, for rest.users.file",
+        ("mm2py hash-password", "openssl rand -hex 32 | tee token | mm2py hash-password --token"),
+    ),
+    CommandRow(
+        "completion",
+        "mm2py.cli.completion",
+        SET_UP,
+        "print the script by which a shell completes commands and options",
+        ("mm2py completion bash", "mm2py completion fish"),
     ),
 )
 NOT_YET: Final[dict[tuple[str, ...], str]] = {

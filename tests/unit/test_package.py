@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import tarfile
-import venv
 import zipfile
 from pathlib import Path
 
@@ -11,7 +10,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {"mm2py", "mm2py_connectors", "mm2py_rest"}
-FOLDERS = {"mm2py", "connectors", "rest"}
+FOLDERS = {"mm2py", "connectors", "rest", "deploy"}
+SHARED = "deploy/share/man/man1/mm2py.1"
 
 
 @pytest.fixture(scope="module")
@@ -29,19 +29,23 @@ def test_the_wheel_holds_the_three_packages_and_nothing_else(built: Path) -> Non
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     tops = {name.split("/")[0] for name in names}
-    assert {top for top in tops if not top.endswith(".dist-info")} == PACKAGES
+    assert {top for top in tops if not top.endswith((".dist-info", ".data"))} == PACKAGES
     assert {f"{package}/py.typed" for package in PACKAGES} <= set(names)
+    shared = {name.partition(".data/data/")[2] for name in names if ".data/" in name}
+    kept = (path for path in (ROOT / "deploy/share").rglob("*") if path.is_file())
+    assert shared == {path.relative_to(ROOT / "deploy").as_posix() for path in kept}
 
 
 def test_the_source_archive_holds_the_three_packages_and_what_builds_them(built: Path) -> None:
     (archive,) = built.glob("*.tar.gz")
     with tarfile.open(archive) as tar:
-        tops = {name.split("/")[1] for name in tar.getnames() if "/" in name}
+        names = tar.getnames()
+    tops = {name.split("/")[1] for name in names if "/" in name}
     assert tops - {".gitignore"} == FOLDERS | {"README.md", "LICENSE", "pyproject.toml", "PKG-INFO"}
 
 
 def test_a_page_that_was_built_is_in_the_wheel_though_git_does_not_know_it(tmp_path: Path) -> None:
-    files = ["pyproject.toml", "README.md", "LICENSE", ".gitignore", "mm2py/__init__.py"]
+    files = ["pyproject.toml", "README.md", "LICENSE", ".gitignore", "mm2py/__init__.py", SHARED]
     files += ["connectors/mm2py_connectors/__init__.py", "rest/mm2py_rest/__init__.py"]
     made = {name: (ROOT / name).read_bytes() for name in files}
     made |= {"rest/mm2py_rest/page/index.html": b"built", "rest/page/node_modules/vite/index.js": b"of a tool"}
@@ -57,21 +61,3 @@ def test_a_page_that_was_built_is_in_the_wheel_though_git_does_not_know_it(tmp_p
     with zipfile.ZipFile(wheel) as archive:
         assert archive.read("mm2py_rest/page/index.html") == b"built"
         assert not [name for name in archive.namelist() if "node_modules" in name]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_the_wheel_runs_in_an_empty_environment(built: Path, tmp_path: Path) -> None:
-    (wheel,) = built.glob("*.whl")
-    venv.create(tmp_path / "env", with_pip=True)
-    python = tmp_path / "env" / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "install", "--quiet", str(wheel)], check=True, timeout=500)
-    done = subprocess.run(
-        [tmp_path / "env" / "bin" / "mm2py", "--version"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert done.stdout.startswith("mm2py ")

@@ -43,7 +43,13 @@ def test_a_verb_that_is_not_there_yet_is_refused_by_name(verb: str) -> None:
 
 def test_the_overview_has_a_heading_for_each_kind_and_one_column() -> None:
     lines = overview(TABLE).splitlines()
-    assert [line for line in lines if line.endswith(":")] == ["Look:", "Change and repair:", "Recover:", "With Spark:"]
+    assert [line for line in lines if line.endswith(":")] == [
+        "Look:",
+        "Change and repair:",
+        "Recover:",
+        "With Spark:",
+        "Set up:",
+    ]
     assert {line.index(one.summary) for line in lines for one in TABLE if f"mm2py {one.name} " in line} == {24}
 
 
