@@ -56,6 +56,13 @@ COMMANDS: Final = (
         ("mm2py open mm2.properties",),
     ),
     CommandRow(
+        "health",
+        "mm2py.cli.health",
+        LOOK,
+        "ask the worker of this machine whether it is ready, or lives",
+        ("mm2py health mm2.properties", "mm2py health mm2.properties --live"),
+    ),
+    CommandRow(
         "check",
         "mm2py.cli.check",
         LOOK,

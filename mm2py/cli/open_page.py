@@ -78,7 +78,7 @@ def listener_of(settings: RestSettings, port: int | None) -> Listener:
     found = next((one for one in served if settings.exposure(one) is not Exposure.HEALTH), None)
     if found is None:
         raise ConfigError(
-            f"Only /health is served at {served[0]}, as other machines reach it.",
+            f"Only /health, /live and /ready are served at {served[0]}, as other machines reach it.",
             remedy=f"{settings.missing(served[0])}.",
         )
     if port is None and not found.port:

@@ -107,8 +107,8 @@ LISTENERS: Key[tuple[Listener, ...]] = REST.row(
         " file. Port 0 takes any free port; with --workers N, the second worker listens at the next port, and so"
         " on. An empty list serves nothing. Without this line a worker whose port is taken copies all the same;"
         " with it, it does not start.\n"
-        "Where other machines reach it, only /health is served unless there are TLS and users. See"
-        " docs/rest-access.md."
+        "Where other machines reach it, only /health, /live and /ready are served unless there are TLS and users."
+        " See docs/rest-access.md."
     ),
 )
 ADMIN_LISTENERS: Key[tuple[Listener, ...]] = REST.row(
@@ -118,7 +118,8 @@ ADMIN_LISTENERS: Key[tuple[Listener, ...]] = REST.row(
     readers=BY_FILE,
     lines=("##admin.listeners = http://0.0.0.0:8084",),
     text=(
-        "Listeners for probes and Prometheus: they serve /health and /metrics to all who reach them, and nothing else."
+        "Listeners for probes and Prometheus: they serve /health, /live, /ready and /metrics to all who reach them,"
+        " and nothing else."
     ),
 )
 HTTPS: Key[str] = REST.row(
@@ -332,7 +333,8 @@ def read_rest(file: Layer, problems: list[str], warnings: list[str]) -> RestSett
         where = f"{_named(file, LISTENERS)}: other machines can reach {listener}"
         match settings.exposure(listener):
             case Exposure.HEALTH:
-                warnings.append(f"{where}, so only /health is served there; {_lower(settings.missing(listener))}")
+                remedy = _lower(settings.missing(listener))
+                warnings.append(f"{where}, so only /health, /live and /ready are served there; {remedy}")
             case Exposure.READERS if not listener.is_loopback:
                 seen = "" if listener.is_tls else "; who listens on the network sees the token"
                 warnings.append(f"{where}, and all who do may read, because rest.insecure is true{seen}")

@@ -23,7 +23,8 @@ from mm2py.errors import Mm2Error
 from mm2py.flow import ClusterAlias, ConnectorName, Flow, Kind
 from mm2py.group.group import Group
 from mm2py.kafka.errors import Backoff
-from mm2py.worker.facts import WorkerFacts, health_of
+from mm2py.status.not_copied import Reason
+from mm2py.worker.facts import WorkerFacts, facts_of
 from mm2py.worker.schedule import Always, ConnectorSchedule
 from mm2py.worker.vitals import Vitals
 
@@ -99,6 +100,8 @@ class Herder:
         self._log = log
         self._stopping = asyncio.Event()
         self._releasing: list[asyncio.Task[None]] = []
+        self._has_run = False
+        """A flow was seen to run, by ``facts``."""
         self._refusal = asyncio.Event()
         """A connector was refused."""
 
@@ -168,6 +171,11 @@ class Herder:
         """Ask for a drained stop."""
         self._stopping.set()
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether ``stop`` was called."""
+        return self._stopping.is_set()
+
     def status(self, *, with_topics: bool = True) -> Sequence[FlowStatus]:
         """Return the state of every flow, refused ones included; ``with_topics``: see ``Connector.status``."""
         found = {running.flow: self._flow_status(running, with_topics) for running in self.connectors if running.copies}
@@ -186,7 +194,25 @@ class Herder:
         """Return what this worker reports to the process that serves REST for it."""
         flows = tuple(self.status(with_topics=False))  # probes ask often, and copying waits meanwhile
         joined = sum(group.member is not None and group.member.takes_part for group in self.groups.values())
-        return health_of(flows, joined, len(self.groups), stops=self._stopping.is_set())
+        self._has_run = self._has_run or any(status.state == "running" for status in flows)
+        return facts_of(
+            flows,
+            joined,
+            len(self.groups),
+            stops=self._stopping.is_set(),
+            has_run=self._has_run,
+            failing=self._failing_flows(),
+        )
+
+    def _failing_flows(self) -> dict[Flow, str]:
+        """Return the flows that this worker tells its groups it cannot start, and why. A silent source is not this."""
+        members = [group.member for group in self.groups.values() if group.member is not None]
+        return {
+            flow: told.why
+            for member in members
+            for flow, told in member.not_started.items()
+            if told.reason == Reason.NOT_STARTED
+        }
 
     def coordinated(self) -> frozenset[Flow]:
         """Return the flows that this worker coordinates now, as far as it still hears from its groups."""

@@ -115,7 +115,7 @@ class Message(Body):
 
 
 class HealthBody(Body):
-    """``GET /health``."""
+    """``GET /health``, ``/live`` and ``/ready``."""
 
     status: str = Field(examples=["healthy"])
     message: str

@@ -24,7 +24,7 @@ from mm2py_rest.access.callers import ANONYMOUS, ANONYMOUS_READER, EVERYONE, Cal
 from mm2py_rest.access.hosts import is_own_host, is_own_page
 from mm2py_rest.access.json_bodies import BadBody, parse_json
 from mm2py_rest.access.local_token import READING, LocalToken
-from mm2py_rest.access.roles import CALLER_KEY, LOGIN_KEY, STILL_KEY, Login, flow_of_path
+from mm2py_rest.access.roles import CALLER_KEY, HEALTH_PATHS, LOGIN_KEY, STILL_KEY, Login, flow_of_path
 from mm2py_rest.access.sessions import PAGE_HEADER, SESSION_PATH, Session, Sessions, cookie_name, names_of
 from mm2py_rest.access.users import UsersUnusable
 from mm2py_rest.errors import ERROR_MARK_KEY, RestError, error_body
@@ -107,7 +107,7 @@ class RequestGate:
         self._check_site(path, headers)
         address = scope["client"][0] if scope.get("client") else ""
         is_reading = method in READING
-        is_health = is_reading and path == "/health"
+        is_health = is_reading and path in HEALTH_PATHS
         is_open = is_health or (is_reading and f"{path}/".startswith(f"{PAGE_PATH}/"))
         match self._exposure:
             case Exposure.EVERYONE:
@@ -122,12 +122,16 @@ class RequestGate:
                 return self._token.caller(method, headers.get(b"authorization"), address)
             case Exposure.PROBES:
                 if not is_health and not (is_reading and path == "/metrics"):
-                    raise RestError(403, "admin.listeners serve /health and /metrics; the rest is at listeners.")
+                    raise RestError(
+                        403, "admin.listeners serve /health, /live, /ready and /metrics; the rest is at listeners."
+                    )
                 return Caller(ANONYMOUS_READER, address, "none")
             case Exposure.HEALTH:
                 if not is_health:
                     raise RestError(
-                        403, f"Only /health is served here, as other machines reach this listener. {self._missing}."
+                        403,
+                        "Only /health, /live and /ready are served here, as other machines reach this listener."
+                        f" {self._missing}.",
                     )
                 return Caller(ANONYMOUS, address, "none")
             case Exposure.USERS:
@@ -180,7 +184,7 @@ class RequestGate:
 
     def _check_site(self, path: str, headers: Mapping[bytes, bytes]) -> None:
         host = headers.get(b"host", b"").decode("latin-1")
-        if host and path != "/health" and not is_own_host(host, self._names):
+        if host and path not in HEALTH_PATHS and not is_own_host(host, self._names):
             raise RestError(403, "This worker is not called so. Name the host of your request in rest.hosts.")
         origin = headers.get(b"origin")
         if origin is not None and not is_own_page(origin.decode("latin-1"), host):

@@ -30,6 +30,7 @@ from mm2py.kafka.security.tls import Tls, make_server_context
 from mm2py_rest.access.admission import CERTIFICATE_KEY, HEAD_MAX_BYTES, App
 from mm2py_rest.access.callers import network_of
 from mm2py_rest.access.crowd import Crowd, Limits
+from mm2py_rest.access.roles import HEALTH_PATHS
 from mm2py_rest.errors import error_body
 from mm2py_rest.uniform import Send
 
@@ -277,7 +278,7 @@ class ServedConnection(H11Protocol):
         async def run(scope: Any, receive: Any, send: Any) -> None:
             self._head_is_there()
             scope["state"][CERTIFICATE_KEY] = certificate
-            if scope["path"] in ("/health", "/health/") and scope["method"] in ("GET", "HEAD"):
+            if scope["path"].removesuffix("/") in HEALTH_PATHS and scope["method"] in ("GET", "HEAD"):
                 await app(scope, receive, send)
             elif self._crowd.begins(self._accepted):
                 try:

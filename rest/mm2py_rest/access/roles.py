@@ -32,6 +32,8 @@ LOGIN_KEY: Final = "login"
 """Key in the state of a request: its ``Login``."""
 STILL_KEY: Final = "still"
 """Key in the state of a request: a function that returns the caller with its rights now, or raises RestError."""
+HEALTH_PATHS: Final = frozenset({"/health", "/live", "/ready"})
+"""What probes ask for: every listener serves these, to all who reach it, and however many others ask."""
 _FLOW_PARAMETERS: Final = ("flow", "name", "connector")
 
 

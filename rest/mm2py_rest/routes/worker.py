@@ -35,6 +35,30 @@ async def health(services: Shared, response: Response) -> HealthBody:
     return HealthBody(status=found, message=message)
 
 
+@router.get("/live", dependencies=[OPEN], responses={503: {"model": HealthBody}})
+async def live(services: Shared, response: Response) -> HealthBody:
+    """Return whether this worker lives, also while it starts or stops: 200 it answers, 503 it does not."""
+    try:
+        message = (await services.link.facts()).message
+    except WorkerSilent as error:
+        response.status_code = 503
+        return HealthBody(status="silent", message=str(error))
+    return HealthBody(status="alive", message=message)
+
+
+@router.get("/ready", dependencies=[OPEN], responses={503: {"model": HealthBody}})
+async def ready(services: Shared, response: Response) -> HealthBody:
+    """Return whether this worker is ready: 503 while it copies nothing because of itself, or does not answer."""
+    try:
+        facts = await services.link.facts()
+        message, unready = facts.message, facts.unready
+    except WorkerSilent as error:
+        message = unready = str(error)
+    if unready:
+        response.status_code = 503
+    return HealthBody(status="not ready" if unready else "ready", message=unready or message)
+
+
 @router.get("/metrics", dependencies=[READER], response_class=Response)
 async def metrics(services: Shared) -> Response:
     """Return what this worker counts, as Prometheus reads it; all who ask within a second get the same page."""

@@ -149,7 +149,7 @@ def test_what_other_machines_reach_without_tls_serves_health_and_says_how_to_ope
     assert refused.status_code == 403
     assert "listeners.https.ssl.keystore.location" in refused.json()["message"]
     told = [event["why"] for event in served.worker.events("config")]
-    assert any("so only /health is served there" in why for why in told)
+    assert any("so only /health, /live and /ready are served there" in why for why in told)
     for method, path in (
         ("POST", "/A/B/connectors/MirrorSourceConnector/tasks"),
         ("PUT", f"/connectors/{SOURCE}/fence"),

@@ -106,7 +106,7 @@ def test_the_first_listener_that_serves_the_page_is_taken() -> None:
     assert listener_of(RestSettings((inside,)), 8090).port == 8090
     with pytest.raises(ConfigError, match="listeners is empty"):
         listener_of(RestSettings((probes,)), None)
-    with pytest.raises(ConfigError, match=r"Only /health is served.*rest\.users\.file"):
+    with pytest.raises(ConfigError, match=r"Only /health, /live and /ready are served.*rest\.users\.file"):
         listener_of(RestSettings((outside,)), None)
     with pytest.raises(ConfigError, match="Name it with --port"):
         listener_of(RestSettings((Listener("127.0.0.1", 0),)), None)

@@ -87,7 +87,10 @@ def test_a_file_of_mirrormaker_2_with_internal_rest_starts_serves_the_health_and
     configuration = load("dedicated.mode.enable.internal.rest=true\nlisteners=http://:8083\n")
     assert exposures(configuration.rest) == [Exposure.HEALTH]
     told = "\n".join(configuration.warnings)
-    assert "line 6: listeners: other machines can reach http://:8083, so only /health is served there" in told
+    assert (
+        "line 6: listeners: other machines can reach http://:8083, so only /health, /live and /ready are served there"
+        in told
+    )
     assert "rest.users.file" in told and "listeners.https" in told and "rest.insecure" in told
     assert "dedicated.mode.enable.internal.rest" in told
 

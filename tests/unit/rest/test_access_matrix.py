@@ -20,7 +20,7 @@ from tests.fakes.rest_services import Guarded, guarded, make_services
 
 SEPARATOR = "."
 FLOW = "A->B"
-OPEN_PATHS = ("/health", "/page", "/page/{file}")
+OPEN_PATHS = ("/health", "/live", "/ready", "/page", "/page/{file}")
 """Anyone may ask here: what the page itself is made of says nothing about a worker."""
 USERS = {"reader": "reader", "operator": "operator", "admin": "admin"}
 

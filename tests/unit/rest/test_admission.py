@@ -96,7 +96,8 @@ def test_what_a_proxy_claims_changes_nothing(worker: Guarded) -> None:
 def test_a_listener_that_other_machines_reach_without_protection_serves_health_and_says_how_to_open_the_rest() -> None:
     worker = guarded(Exposure.HEALTH, missing="Set rest.users.file")
     client = worker.client()
-    assert client.get("/health").status_code == 200
+    for path in ("/health", "/live", "/ready"):
+        assert client.get(path).status_code == 200
     for method, path in [("GET", "/connectors"), ("GET", "/metrics"), ("POST", "/health"), ("GET", "/openapi.json")]:
         answer = client.request(method, path)
         assert answer.status_code == 403
@@ -105,7 +106,8 @@ def test_a_listener_that_other_machines_reach_without_protection_serves_health_a
 
 def test_a_listener_for_probes_serves_health_and_metrics_and_nothing_else() -> None:
     client = guarded(Exposure.PROBES).client()
-    assert client.get("/health").status_code == 200
+    for path in ("/health", "/live", "/ready"):
+        assert client.get(path).status_code == 200
     assert client.get("/metrics").status_code in (200, 404)
     assert client.get("/connectors").status_code == 403
     assert client.post("/metrics", json={}).status_code == 403
