@@ -203,6 +203,7 @@ lint: venv ## style, types, and which package may import which
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	$(PY) -m mypy --explicit-package-bases --package deploy.local
+	$(PY) -m mypy --explicit-package-bases --package deploy.packages
 	$(PY) -m mypy --explicit-package-bases --package bench
 	$(VENV)/bin/lint-imports
 	@if [ -n "$(CARGO)" ]; then \
@@ -220,7 +221,7 @@ format: venv ## put the source into the shape that lint asks for
 TOOLS := .venv-packages
 INSTALLED_TOOLS := $(TOOLS)/installed
 DIST := dist
-.PHONY: man build-wheels test-wheels
+.PHONY: man build-wheels test-wheels units-test
 
 $(INSTALLED_TOOLS): deploy/packages/tools.txt | venv
 	@echo "Installing what deploy/packages/tools.txt names into $(TOOLS)."
@@ -246,6 +247,9 @@ build-wheels: venv $(INSTALLED_TOOLS)
 	fi
 	$(TOOLS)/bin/check-wheel-contents $(DIST)/mm2py-*.whl
 	@if [ -n "$(CARGO)" ]; then $(TOOLS)/bin/check-wheel-contents --no-config $(DIST)/mm2py_native-*.whl; fi
+
+units-test: venv ## the systemd units in deploy/systemd, judged by systemd-analyze
+	@$(PY) -m deploy.packages.units
 
 test-wheels: venv $(INSTALLED_TOOLS) ## the wheels installed by pip, pipx and uv where nothing is, and run; some minutes
 	$(PYTEST) tests/unit/test_installed_wheels.py -m slow -o timeout=1800 $(ARGS)

@@ -28,6 +28,7 @@ from mm2py.cli import rest_process, supervisor
 from mm2py.cli.command import CommandParser
 from mm2py.cli.commands import COMMANDS, HELP, find, overview
 from mm2py.cli.rest_process import BoundSocket, RestProcess
+from mm2py.cli.service_manager import service_manager
 from mm2py.clock import SystemClock
 from mm2py.compiled_core import CHOICE
 from mm2py.config.configuration import SettingsFile, as_argument, read_settings_file
@@ -183,6 +184,8 @@ async def run_worker(
     connections: Callable[[], Sequence[Cluster]],
     log: FilteringBoundLogger,
     rest: RestProcess | None = None,
+    *,
+    has_parent: bool = False,
 ) -> int:
     """Run until a signal stops it; a second one ends the process at once."""
     loop = asyncio.get_running_loop()
@@ -201,6 +204,10 @@ async def run_worker(
     beside = [asyncio.create_task(herder.vitals.watch_loop(), name="event loop")]
     if rest is not None:
         beside.append(asyncio.create_task(rest.run(), name="REST"))
+    manager = service_manager(os.environ, is_worker_of_parent=has_parent)
+    if manager is not None:
+        telling = manager.run(herder.facts, lambda: herder.is_stopping)
+        beside.append(asyncio.create_task(telling, name="service manager"))
     try:
         return await herder.run()
     finally:
@@ -284,9 +291,11 @@ def run(arguments: Sequence[str]) -> int:
 
     async def main_task() -> int:
         herder, connections = make_herder(file, recopies, log, apply=options.apply)
-        if options.worker_number is not None:
+        has_parent = options.worker_number is not None
+        if has_parent:
             supervisor.watch_parent(herder.stop, log)
-        return await run_worker(herder, connections, log, make_rest_process(options, bound, herder, configuration, log))
+        rest = make_rest_process(options, bound, herder, configuration, log)
+        return await run_worker(herder, connections, log, rest, has_parent=has_parent)
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(main_task())

@@ -31,6 +31,7 @@ VARIABLES: Final = (
     ("MM2PY_NATIVE", "0 turns the compiled core off; require ends every command where it cannot be used."),
     ("NO_COLOR", "If set, the log on a terminal has no colours."),
     ("RUNTIME_DIRECTORY, XDG_STATE_HOME", "Where the token of REST is: in the first of them that is set."),
+    ("NOTIFY_SOCKET, WATCHDOG_USEC", "Set by systemd for a service of Type=notify: the worker says when it serves."),
 )
 
 

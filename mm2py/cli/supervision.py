@@ -133,6 +133,11 @@ class Supervision:
         """The workers that were started and have not ended."""
         return tuple(number for number, worker in self._workers.items() if worker.runs)
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether no worker is started any more."""
+        return self._stopping
+
     def begin(self) -> list[Effect]:
         """Return what to do first: all workers start side by side."""
         return [Start(number) for number in self._workers]

@@ -29,6 +29,7 @@ from typing import Final, assert_never
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.cli.rest_process import SOCKETS_OPTION, open_sockets, refuse_shared_ports
+from mm2py.cli.service_manager import service_manager
 from mm2py.cli.supervision import (
     DRAINED,
     REFUSED,
@@ -147,7 +148,15 @@ def run_workers(arguments: Sequence[str], count: int, rest: RestSettings, log: F
     async def run() -> int:
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, parent.on_signal)
-        return await parent.run()
+        manager = service_manager(os.environ)
+        if manager is None:
+            return await parent.run()
+        telling = asyncio.create_task(manager.run(None, lambda: parent.is_stopping), name="service manager")
+        try:
+            return await parent.run()
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
 
     log.info("parent.starting", workers=count, pid=os.getpid())
     return asyncio.run(run())
@@ -236,6 +245,11 @@ class Parent:
                 worker.drain()
         self._log.info("parent.ended", exit_code=self._result)
         return self._result
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether all workers are to end."""
+        return self._supervision.is_stopping
 
     def on_signal(self) -> None:
         """Let all workers drain; at the second call, end them at once."""
