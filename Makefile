@@ -221,7 +221,7 @@ format: venv ## put the source into the shape that lint asks for
 TOOLS := .venv-packages
 INSTALLED_TOOLS := $(TOOLS)/installed
 DIST := dist
-.PHONY: man build-wheels test-wheels units-test
+.PHONY: man build-wheels test-wheels units-test chart-test
 
 $(INSTALLED_TOOLS): deploy/packages/tools.txt | venv
 	@echo "Installing what deploy/packages/tools.txt names into $(TOOLS)."
@@ -250,6 +250,9 @@ build-wheels: venv $(INSTALLED_TOOLS)
 
 units-test: venv ## the systemd units in deploy/systemd, judged by systemd-analyze
 	@$(PY) -m deploy.packages.units
+
+chart-test: $(INSTALLED_TOOLS) ## the Helm chart: linted, rendered with five files of values, validated (ARGS=--write after a change)
+	@PYTHONPATH=. $(TOOLS)/bin/python -m deploy.packages.chart $(ARGS)
 
 test-wheels: venv $(INSTALLED_TOOLS) ## the wheels installed by pip, pipx and uv where nothing is, and run; some minutes
 	$(PYTEST) tests/unit/test_installed_wheels.py -m slow -o timeout=1800 $(ARGS)

@@ -76,6 +76,7 @@ class PlanArguments(argparse.Namespace):
     file: Path
     clusters: list[str] | None
     output: Path | None
+    allow_changes: bool
     json: bool
 
 
@@ -94,6 +95,11 @@ def parse_arguments(arguments: Sequence[str]) -> PlanArguments:
     parser.add_argument("file", metavar="FILE", type=Path, help="a properties file as MirrorMaker 2 reads it")
     parser.add_argument("--clusters", nargs="+", metavar="A", help="only flows into these clusters")
     parser.add_argument("-o", dest="output", metavar="P", type=Path, help="save the plan, for mm2py apply P")
+    parser.add_argument(
+        "--allow-changes",
+        action="store_true",
+        help="end with 0 also if something would start or change: for a job that stops an upgrade which cannot work",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object")
     return parser.parse_args(arguments, namespace=PlanArguments())
 
@@ -108,7 +114,8 @@ def run(arguments: Sequence[str]) -> int:
     file = read_settings_file(options.file, options.clusters)
     configuration = file.configuration()
     flows = asyncio.run(plan_of_file(file, connect_for_plan, SystemClock()))
-    code = exit_of_plan(failed=not is_complete(flows), changes=changes_anything(flows))
+    changes = changes_anything(flows) and not options.allow_changes
+    code = exit_of_plan(failed=not is_complete(flows), changes=changes)
     if options.json:
         body = PlanBody(
             exit_code=code,

@@ -123,6 +123,7 @@ def test_each_kind_of_change_is_planned_and_after_it_there_is_nothing_to_do(
         make_topic(source_cluster, second, 3)
         code, found = planner.plan()
         assert code == 3 and [one["remote"] for one in found["creates"]] == [f"{alias}.{second}"]
+        assert command("plan", planner.file, "--allow-changes")[0] == 0
         add_partitions(source_cluster, first, 4)
         code, found = planner.plan()
         assert [(one["remote"], one["has"], one["wants"]) for one in found["widens"]] == [(f"{alias}.{first}", 2, 4)]
@@ -170,6 +171,7 @@ def test_a_cluster_that_does_not_answer_is_named_and_a_wrong_file_is_told_from_i
     saved = tmp_path / "P"
     code, _, err = command("plan", planner.file, "-o", saved)
     assert code == 1 and not saved.exists() and "not complete" in err
+    assert command("plan", planner.file, "--allow-changes")[0] == 1
     planner.write(**{"offset.lag.max": "many"})
     assert command("plan", planner.file)[0] == 2
 

@@ -70,6 +70,7 @@ complete -c mm2py -n __fish_use_subcommand -a plan -d 'say what would start, be 
 complete -c mm2py -n '__fish_seen_subcommand_from plan' -s h -l help -d 'show this help message and exit'
 complete -c mm2py -n '__fish_seen_subcommand_from plan' -l clusters -x -d 'only flows into these clusters'
 complete -c mm2py -n '__fish_seen_subcommand_from plan' -s o -r -d 'save the plan, for mm2py apply P'
+complete -c mm2py -n '__fish_seen_subcommand_from plan' -l allow-changes -d 'end with 0 also if something would start or change: for a job that stops an upgrade which cannot work'
 complete -c mm2py -n '__fish_seen_subcommand_from plan' -l json -d 'one JSON object'
 complete -c mm2py -n __fish_use_subcommand -a apply -d 'change the settings of flows that run; prints the difference first'
 complete -c mm2py -n '__fish_seen_subcommand_from apply' -s h -l help -d 'show this help message and exit'
