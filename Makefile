@@ -221,7 +221,7 @@ format: venv ## put the source into the shape that lint asks for
 TOOLS := .venv-packages
 INSTALLED_TOOLS := $(TOOLS)/installed
 DIST := dist
-.PHONY: man build-wheels test-wheels units-test chart-test
+.PHONY: man build-wheels test-wheels units-test chart-test images build-image test-images
 
 $(INSTALLED_TOOLS): deploy/packages/tools.txt | venv
 	@echo "Installing what deploy/packages/tools.txt names into $(TOOLS)."
@@ -253,6 +253,15 @@ units-test: venv ## the systemd units in deploy/systemd, judged by systemd-analy
 
 chart-test: $(INSTALLED_TOOLS) ## the Helm chart: linted, rendered with five files of values, validated (ARGS=--write after a change)
 	@PYTHONPATH=. $(TOOLS)/bin/python -m deploy.packages.chart $(ARGS)
+
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+images: wheels build-image ## the image of a worker, by buildah from a base that debootstrap makes: minutes; takes root
+
+build-image: venv
+	@PYTHON="$(abspath $(PY))" DIST="$(DIST)" VERSION="$(VERSION)" sh deploy/images/build.sh
+
+test-images: venv jars ## the image in podman beside two brokers: read-only, without capabilities, stopped and killed
+	$(PYTEST) tests/images $(ARGS)
 
 test-wheels: venv $(INSTALLED_TOOLS) ## the wheels installed by pip, pipx and uv where nothing is, and run; some minutes
 	$(PYTEST) tests/unit/test_installed_wheels.py -m slow -o timeout=1800 $(ARGS)
