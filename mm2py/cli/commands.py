@@ -206,6 +206,17 @@ COMMANDS: Final = (
         ("mm2py dr unfence mm2.properties 'A->B'",),
     ),
     CommandRow(
+        "dr turn",
+        "mm2py.cli.dr_turn",
+        RECOVER,
+        "of two flows that lead back and forth, turn one on and the other off",
+        (
+            "mm2py dr turn mm2.properties 'B->A' --plan",
+            "mm2py dr turn mm2.properties 'B->A' --reason 'A is moved' --yes",
+            "mm2py dr turn mm2.properties 'B->A' --off --yes",
+        ),
+    ),
+    CommandRow(
         "backfill",
         "mm2py.cli.backfill",
         SPARK,

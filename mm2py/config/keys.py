@@ -97,7 +97,8 @@ STANDBY = CLUSTERS_AND_FLOWS.row(
     text=(
         "Only of mm2py. The flow is configured, and its workers serve its target, but it copies nothing until it is"
         " turned on. Under the identity policy two flows may lead back and forth if one of them is standby. This is"
-        " only the first value: once a flow has run, what is stored on its target counts, and `mm2py dr` changes that."
+        " only the first value: once a flow has run, what is stored on its target counts, and `mm2py dr turn`"
+        " changes that."
     ),
 )
 

@@ -25,7 +25,7 @@ from mm2py.records.direction_record import BY_FILE, Direction, DirectionState
 from mm2py.records.operator_request import Target, TargetState
 from mm2py.records.source_offset import BY_OPERATOR, StoredPosition
 
-HOW: Final = "mm2py dr"
+HOW: Final = "mm2py dr turn"
 """The command that turns flows."""
 NAMED_MOST: Final = 3
 

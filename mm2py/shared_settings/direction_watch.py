@@ -102,7 +102,7 @@ class DirectionWatch:
                 why=f"{self._by_file.flow} is {own.text}, and {back.flow} is {other.text}: their records would be"
                 " copied to and fro",
                 effect="both stop",
-                remedy="Turn one of them off: mm2py dr.",
+                remedy="Turn one of them off: mm2py dr turn.",
             )
         elif hold is not None:
             self._log.info("flow.standby", why=hold.text)

@@ -206,9 +206,9 @@ def reason_of_hold(state: str, flow: Flow | str) -> tuple[Reason, str]:
         state: see ``HeldReport.state``.
     """
     if state == "standby":
-        return Reason.STANDBY, "It is turned on with mm2py dr."
+        return Reason.STANDBY, "It is turned on with mm2py dr turn."
     if state == "both-on":
-        return Reason.BOTH_ON, "Turn one of the two off: mm2py dr."
+        return Reason.BOTH_ON, "Turn one of the two off: mm2py dr turn."
     return Reason.HELD, f"To copy it again: mm2py resume FILE '{flow}'"
 
 

@@ -361,13 +361,17 @@ class Mm2py:
         assert code == 0, (code, text)
         return text
 
+    def dr(self, verb: str, *arguments: str) -> tuple[int, str]:
+        """Run ``mm2py dr VERB`` with the same file; return its exit code and what it prints."""
+        return self._output_of(f"dr {verb}", *arguments)
+
     def status_text(self, *arguments: str) -> tuple[int, str]:
         """Run ``mm2py status`` with the same file, and return its exit code and what people read."""
         return self._output_of("status", *arguments)
 
     def _output_of(self, name: str, *arguments: str) -> tuple[int, str]:
         ended = subprocess.run(
-            [sys.executable, "-m", "mm2py", name, str(self.file), *arguments],
+            [sys.executable, "-m", "mm2py", *name.split(), str(self.file), *arguments],
             capture_output=True,
             timeout=COMMAND_S,
             check=False,

@@ -157,7 +157,7 @@ def test_status_and_why_name_a_flow_that_is_standby_and_two_that_are_both_on(pai
     def is_told() -> bool:
         code, told = pair.run.status()
         texts = {one["flow"]: one["verdict"]["text"] for one in told["flows"]}
-        return code == 0 and texts[str(pair.back)] == f"{pair.back}: standby by its file; turns on with mm2py dr"
+        return code == 0 and texts[str(pair.back)] == f"{pair.back}: standby by its file; turns on with mm2py dr turn"
 
     pair.run.wait_until(is_told, "the status tells it, and all is well")
     pair.turn(pair.back)
@@ -182,3 +182,33 @@ def test_status_and_why_name_a_flow_that_is_standby_and_two_that_are_both_on(pai
         flow: {why["reason"] for topic in topics for why in topic["not_copied"]} for flow, topics in told.items()
     }
     assert reasons == {str(pair.there): {"standby"}, str(pair.back): set()}
+
+
+def test_the_command_turns_a_flow_or_says_why_not_and_leaves_all_as_it_was(pair: Pair) -> None:
+    def turn(flow: Flow, *options: str) -> tuple[int, Mapping[str, Any]]:
+        code, text = pair.run.dr("turn", str(flow), *options, "--json")
+        told: Mapping[str, Any] = json.loads(text)
+        assert told["exit_code"] == code and told["flow"] == str(flow)
+        return code, told
+
+    pair.send(pair.there)
+    pair.judge(pair.there)
+    code, told = turn(pair.back, "--plan")
+    assert (code, told["now"], len(told["steps"])) == (3, None, 2)
+    assert turn(pair.there, "--plan")[0] == 0, "it is on"
+    assert turn(pair.back)[0] == 2, "there is no terminal to ask on"
+    pair.run.ordered("pause", str(pair.there), "--topic", pair.plain)
+    pair.run.wait_for_event("topic.paused", topic=pair.plain)
+    pair.send(pair.there)
+    assert turn(pair.back, "--yes")[0] == 3, "what is paused was not copied"
+    assert turn(pair.there, "--plan")[0] == 0, "it was turned on again"
+    pair.run.ordered("resume", str(pair.there), "--topic", pair.plain)
+    pair.judge(pair.there)
+    starts, target_starts = pair.ends(pair.source_of(pair.back)), pair.ends(pair.target_of(pair.back))
+    code, told = turn(pair.back, "--yes", "--reason", "drill")
+    assert code == 0 and not told["left"] and "(mm2py dr turn): drill" in told["now"], told
+    assert turn(pair.back, "--yes")[0] == 0, "it is on already"
+    pair.send(pair.back)
+    pair.judge(pair.back, starts, target_starts)
+    assert turn(pair.back, "--off", "--yes")[0] == 0
+    assert turn(pair.back, "--plan", "--off")[0] == 0

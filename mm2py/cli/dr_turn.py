@@ -1,0 +1,218 @@
+"""``mm2py dr turn FILE A->B``: of two flows that lead back and forth, this one copies from now on, and not the other.
+
+It turns the other flow off, waits until its workers have drained it, and turns this one on behind what the other has
+brought. If this flow cannot be turned on, the other one is turned on again. MirrorMaker 2 has no such command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final, TypeVar
+
+from mm2py.cli.command import CommandParser, number_up_to
+from mm2py.cli.dr_fence import may_change, require, say_lines
+from mm2py.cli.flow_sides import sides_of
+from mm2py.clock import SystemClock
+from mm2py.config.configuration import SettingsFile, flow_of, read_settings_file
+from mm2py.config.settings import FlowSettings
+from mm2py.connector_offsets.altering import StillRunning
+from mm2py.connector_offsets.turning import Turned, TurnedFlow, TurnedMeanwhile, turn_off, turn_on, turned_flow
+from mm2py.errors import Mm2Error
+from mm2py.login import author_here
+from mm2py.output import write_out
+from mm2py.records.author import REASON_MOST, checked_reason
+from mm2py.shared_settings.direction import Seen, TurnRefused
+from mm2py.status.exit_codes import EXIT_CHANGES, EXIT_DONE, EXIT_WAITS
+
+COMMAND: Final = "mm2py dr turn"
+ASK_AGAIN_S: Final = 1.0
+T = TypeVar("T")
+
+
+class TurnArguments(argparse.Namespace):
+    """What follows ``dr turn`` on the command line."""
+
+    file: Path
+    flow: str
+    off: bool
+    force: bool
+    timeout: int
+    reason: str
+    plan: bool
+    yes: bool
+    json: bool
+
+
+def parse_arguments(arguments: Sequence[str]) -> TurnArguments:
+    """Read what follows ``dr turn`` on the command line.
+
+    Raises:
+        ConfigError: it cannot be understood.
+    """
+    parser = CommandParser(
+        "dr turn",
+        "Turns a flow on that is standby. Where the flow back must not be on at the same time (identity policy), that "
+        "one is turned off first, its workers drain it, and this flow begins behind what it has brought. Both clusters "
+        "must answer. Exit codes: 0 turned, or it was so before; 1 a cluster did not answer, or workers had not "
+        "drained in time: ask again; 2 wrong file or arguments, or neither a terminal to ask on nor --yes; 3 refused, "
+        "or with --plan: something would change.",
+    )
+    parser.add_argument("file", metavar="FILE", type=Path, help="the file with which the flow runs")
+    parser.add_argument("flow", metavar="A->B", help="the flow that is turned on")
+    parser.add_argument(
+        "--off", action="store_true", help="turn this flow off instead, and leave the flow back as it is"
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="although the flow back has not copied all: the rest stays where it is"
+    )
+    parser.add_argument(
+        "--timeout", type=number_up_to(3600, least=1), default=60, metavar="S", help="how long workers may drain; 60 s"
+    )
+    parser.add_argument(
+        "--reason", default="", metavar="TEXT", help=f"why: one line of at most {REASON_MOST} characters"
+    )
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--plan", action="store_true", help="only print what would be turned")
+    how.add_argument("--yes", action="store_true", help="do not ask; needed where there is no terminal")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    found = parser.parse_args(arguments, namespace=TurnArguments())
+    if found.off and found.force:
+        parser.error("--force is for turning on")
+    found.reason = checked_reason(found.reason)
+    return found
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Do what the command line says, and return the exit code.
+
+    Raises:
+        Mm2Error: see ``parse_arguments``; a cluster does not answer, or refuses.
+    """
+    options = parse_arguments(arguments)
+    file = read_settings_file(options.file, None)
+    return asyncio.run(_TurnCommand(options, file).run(flow_of(file, options.flow)))
+
+
+class _TurnCommand:
+    """One call of the command."""
+
+    def __init__(self, options: TurnArguments, file: SettingsFile) -> None:
+        self._options = options
+        self._file = file
+        self._author = author_here(options.reason)
+        self._by = self._author.by_command(COMMAND)
+        self._clock = SystemClock()
+        self._rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
+
+    async def run(self, by_file: FlowSettings) -> int:
+        async with AsyncExitStack() as opened:
+            flow = await self._read(by_file, opened)
+            flow_back = None if self._options.off else flow.settings.flow_back
+            back = None if flow_back is None else await self._read(flow_of(self._file, str(flow_back.flow)), opened)
+            own, other = await flow.seen(), None if back is None else await back.seen()
+            steps = self._steps(flow, own, back, other)
+            self._say([f"{flow.settings.flow} is {own.text}."])
+            if back is not None and other is not None:
+                self._say([f"{back.settings.flow} is {other.text}."])
+            self._say(steps or ["Nothing is to be done."])
+            code: int | None = EXIT_DONE
+            if steps:
+                code = EXIT_CHANGES if self._options.plan else may_change(self._say, "Turn?", yes=self._options.yes)
+            turned = None
+            if code is None:
+                code, turned = await self._turn(flow, back, other)
+            if self._options.json:
+                starts = {} if turned is None else turned.starts
+                left = {} if turned is None else turned.extras
+                body = {
+                    "format": 1,
+                    "exit_code": code,
+                    "flow": str(flow.settings.flow),
+                    "before": own.text,
+                    "steps": steps,
+                    "now": None if turned is None else turned.direction.text,
+                    "starts": {f"{name}-{number}": offset for (name, number), offset in sorted(starts.items())},
+                    "left": {f"{name}-{number}": count for (name, number), count in sorted(left.items())},
+                }
+                write_out(json.dumps(body, indent=2) + "\n")
+            return code
+
+    async def _read(self, by_file: FlowSettings, opened: AsyncExitStack) -> TurnedFlow:
+        sides = await opened.enter_async_context(sides_of("dr", by_file))
+        require(sides)
+        return await turned_flow(
+            self._file,
+            by_file,
+            self._file.configuration().groups[by_file.flow.target],
+            source=sides.source.brokers,
+            target=sides.target.brokers,
+            clock=self._clock,
+            rng=self._rng,
+        )
+
+    def _steps(self, flow: TurnedFlow, own: Seen, back: TurnedFlow | None, other: Seen | None) -> list[str]:
+        """Say what would be done, in order; nothing if the flow is as it shall be."""
+        name = flow.settings.flow
+        if self._options.off:
+            return [f"{name} is turned off, and its workers drain it."] if own.claims else []
+        if own.is_on and (other is None or not other.claims):
+            return []
+        first = []
+        if back is not None and other is not None and other.claims:
+            first = [f"{back.settings.flow} is turned off, and its workers drain it."]
+        behind = f", and begins behind what {back.settings.flow} has brought" if back is not None else ""
+        return [*first, f"{name} is turned on{behind}."]
+
+    async def _turn(self, flow: TurnedFlow, back: TurnedFlow | None, other: Seen | None) -> tuple[int, Turned | None]:
+        if self._options.off:
+            turned = await self._until_drained(lambda: turn_off(flow, by=self._by, author=self._author))
+            self._say([f"{flow.settings.flow} is {turned.direction.text}."])
+            return EXIT_DONE, turned
+        turns_back = back is not None and other is not None and other.claims
+        if back is not None and turns_back:
+            off = back
+            await self._until_drained(lambda: turn_off(off, by=self._by, author=self._author))
+            self._say([f"{back.settings.flow} is standby, and drained."])
+        try:
+            turned = await self._until_drained(
+                lambda: turn_on(flow, back, by=self._by, author=self._author, force=self._options.force)
+            )
+        except TurnRefused as refused:
+            self._say([str(refused)])
+            if back is not None and turns_back:
+                await self._undo(flow, back)
+            return EXIT_WAITS, None
+        self._say([f"{flow.settings.flow} is {turned.direction.text}."])
+        if turned.extras:
+            count = sum(turned.extras.values())
+            self._say([f"{count:,} records were left on {flow.settings.flow.target} alone."])
+        return EXIT_DONE, turned
+
+    async def _undo(self, flow: TurnedFlow, back: TurnedFlow) -> None:
+        """Turn the flow back on again, which this command has turned off."""
+        try:
+            again = await turn_on(back, flow, by=self._by, author=self._author)
+            self._say([f"{back.settings.flow} is {again.direction.text}, as before."])
+        except Mm2Error as error:
+            self._say([f"{back.settings.flow} stays standby: {error}"])
+
+    async def _until_drained(self, turn: Callable[[], Awaitable[T]]) -> T:
+        """Ask again while workers have not drained, until the time is over."""
+        until_s = self._clock.monotonic() + self._options.timeout
+        while True:
+            try:
+                return await turn()
+            except (StillRunning, TurnedMeanwhile):
+                if self._clock.monotonic() >= until_s:
+                    raise
+            await asyncio.sleep(ASK_AGAIN_S)
+
+    def _say(self, lines: Sequence[str]) -> None:
+        if not self._options.json:
+            say_lines(lines)
