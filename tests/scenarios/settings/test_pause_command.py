@@ -17,7 +17,8 @@ ANN = Author("ann", "ops1", "ticket 4711")
 async def said(world: World, *parts: PausedPart, is_paused: bool) -> list[str]:
     log = await log_of(world, f"operator-{world.rng.random()}")
     await log.read_patiently(log.rng)
-    return await _Change(FLOW, parts, ANN, is_paused=is_paused).store(log)
+    command = "mm2py pause" if is_paused else "mm2py resume"
+    return await _Change(FLOW, parts, ANN, command, is_paused=is_paused).store(log)
 
 
 async def test_each_topic_and_partition_is_named_with_what_was_so_before() -> None:
