@@ -1,7 +1,8 @@
-"""What the tests of the web page share: one browser, and one worker with users. All its files run in one process."""
+"""What the tests of the web page share: a browser, and one worker with users. All its files run in one process."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from deploy.local.browser import running_browser
+from deploy.local.browser import chromium, running_browser
 from deploy.local.errors import MissingTool
 from deploy.local.kafka import KafkaCluster
 from mm2py_rest.built_page import INDEX, NOT_BUILT, BuiltPage
@@ -29,16 +30,23 @@ def missing(what: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
+def can_browse() -> None:
+    """Names what is missing, before anything else is started."""
     if BuiltPage().file(INDEX) is None:
         missing(NOT_BUILT)
-    with ExitStack() as stack:
-        try:
-            # a page elsewhere may let its name point to this machine
-            running = stack.enter_context(running_browser(f"--host-resolver-rules=MAP {OTHER_NAME} 127.0.0.1"))
-        except MissingTool as error:
-            missing(str(error))
+    try:
+        chromium()
+    except MissingTool as error:
+        missing(str(error))
+
+
+@pytest.fixture(scope="module")
+def browser(can_browse: None) -> Iterator[Browser]:
+    """One browser a file: while Playwright is open its event loop runs, and no test of this process can run its own."""
+    # a page elsewhere may let its name point to this machine
+    with running_browser(f"--host-resolver-rules=MAP {OTHER_NAME} 127.0.0.1") as running:
         yield running
+    asyncio.run(asyncio.sleep(0))  # the next file may
 
 
 @pytest.fixture
@@ -58,7 +66,7 @@ def open_tab(browser: Browser) -> Iterator[Callable[[str], Tab]]:
 
 @pytest.fixture(scope="session")
 def scene(
-    browser: Browser,
+    can_browse: None,
     source_cluster: KafkaCluster,
     target_cluster: KafkaCluster,
     tmp_path_factory: pytest.TempPathFactory,
