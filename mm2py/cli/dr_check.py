@@ -84,7 +84,7 @@ async def _ask(file: SettingsFile, settings: FlowSettings) -> RecoveryReadiness:
         if used.checkpoints is not None:
             question = GroupsQuestion(used, source, target, clock, make_logger("error", "text"))
             try:
-                groups = (await question.ask()).reports
+                _, unread, groups = await question.ask()
             except TargetUnread as error:
                 unread = str(error)
         clusters = look.report.clusters

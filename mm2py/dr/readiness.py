@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Final
 
 from mm2py.checks.results import CheckResult, CheckState
+from mm2py.dr.fence.record import FenceRecord
 from mm2py.dr.journal import JournalEntry
 from mm2py.dr.states import ENDED, MAY_HAVE_SWITCHED, TABLE, RecoveryEvent, RecoveryState, RecoveryVerb
 from mm2py.flow import Flow
@@ -56,6 +57,7 @@ class ObstacleKind(StrEnum):
     BEHIND = "behind"
     NOT_KNOWN = "not-known"
     GROUPS = "groups"
+    FENCED = "fenced"
     NO_WAY_BACK = "no-way-back"
     WAY_BACK_CHECKS = "way-back-checks"
     NO_WORKER_AT_SOURCE = "no-worker-at-source"
@@ -118,7 +120,11 @@ class ReadinessFacts:
     groups: Sequence[ConsumerGroupReport] | None = None
     """None: the flow emits no checkpoints, or see ``groups_unread``."""
     groups_unread: str = ""
-    """Why nothing is known of the groups."""
+    """Why nothing is known of the groups; with ``groups``: why the target alone tells of them."""
+    fences_there: Sequence[FenceRecord] = ()
+    """Fences of the target's own producers that are up."""
+    fences_unread: str = ""
+    """Why these are not known."""
     way_back: WayBackState = WayBackState.MISSING
     way_back_refused: str = ""
     """Why the file's flow back must not run."""
@@ -130,6 +136,8 @@ class ReadinessFacts:
     """The entries of the journals, as far as they agree."""
     journal_wrong: str = ""
     """Why the journals cannot be used."""
+    is_journal_unread: bool = False
+    """Because a cluster does not tell: they may be as they should."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,14 +249,17 @@ def _obstacles(facts: ReadinessFacts) -> Iterator[RecoveryObstacle]:
     yield from _journal(facts)
     yield from _copy(facts)
     yield from _groups(facts)
+    yield from _fences(facts)
     if not facts.source_away:
         yield from _way_back(facts)
 
 
 def _journal(facts: ReadinessFacts) -> Iterator[RecoveryObstacle]:
     if facts.journal_wrong:
+        is_doubt = facts.is_journal_unread
         way_out = "Nothing is switched by guess: settle this first (docs/recovery.md)."
-        yield RecoveryObstacle(ObstacleKind.JOURNAL, facts.journal_wrong, way_out)
+        way_out = "Grant what is missing, and ask again." if is_doubt else way_out
+        yield RecoveryObstacle(ObstacleKind.JOURNAL, facts.journal_wrong, way_out, is_doubt=is_doubt)
         return
     if not facts.journal:
         return
@@ -322,18 +333,49 @@ def _sentence(text: str) -> str:
 
 def _groups(facts: ReadinessFacts) -> Iterator[RecoveryObstacle]:
     look = f"mm2py groups FILE '{facts.flow}' says where each goes on."
-    if facts.groups_unread:
+    if facts.groups_unread and not (facts.source_away and facts.groups is not None):
+        is_unknown = facts.groups is None
         text = f"Groups are not known: {facts.groups_unread.rstrip('.')}"
-        yield RecoveryObstacle(ObstacleKind.GROUPS, text, look, is_doubt=True)
-        return
-    groups = facts.groups or ()
-    waiting = [one for one in groups if not one.ready]
+        yield RecoveryObstacle(ObstacleKind.GROUPS, text, look, of_failover=is_unknown, is_doubt=True)
+    groups, target = facts.groups or (), facts.flow.target
+    waiting = [f"{one.group} ({one.why.rstrip('.')})" for one in groups if not one.ready]
     if waiting:
-        named = ", ".join(f"{one.group} ({one.why.rstrip('.')})" for one in waiting[:NAMED_MOST])
-        more = f" and {len(waiting) - NAMED_MOST} more" if len(waiting) > NAMED_MOST else ""
         plural = "group is" if len(groups) == 1 else "groups are"
-        text = f"{len(waiting)} of {len(groups)} {plural} not ready to go on on {facts.flow.target}: {named}{more}"
+        text = f"{len(waiting)} of {len(groups)} {plural} not ready to go on on {target}: {_named(waiting)}"
         yield RecoveryObstacle(ObstacleKind.GROUPS, text, look)
+    # By default group offsets are not synced. A group can then go on exactly, and nothing on the target says so to its
+    # consumers. Once the source is lost, mm2py groups --move cannot commit it any more.
+    bare = [
+        one.group for one in groups if one.ready and any(part.committed_on_target is None for part in one.partitions)
+    ]
+    if bare:
+        text = (
+            f"Nothing is committed on {target} for {_named(bare)}: consumers that do not ask where they go on would"
+            " begin there by auto.offset.reset"
+        )
+        way_out = f"Set sync.group.offsets.enabled = true; or let consumers ask (docs/client.md). {look}"
+        yield RecoveryObstacle(ObstacleKind.GROUPS, text, way_out, of_cutover=False, is_doubt=True)
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED_MOST} more" if len(names) > NAMED_MOST else ""
+    return f"{', '.join(names[:NAMED_MOST])}{more}"
+
+
+def _fences(facts: ReadinessFacts) -> Iterator[RecoveryObstacle]:
+    """The story: a month ago producers went from B back to A, and B's fence was forgotten. After a failover they could
+    not write to B."""
+    target = facts.flow.target
+    for record in facts.fences_there:
+        since = f"since {ago(max(0, facts.at_ms - record.at_ms))}"
+        text = f"Producers are fenced on {target} {since}, by {record.who_and_why}: they could not write there"
+        hook = " --hook-fence CMD" if record.hook else ""
+        way_out = f"Before producers start on {target}: mm2py dr unfence FILE '{record.flow}'{hook}."
+        yield RecoveryObstacle(ObstacleKind.FENCED, text, way_out)
+    if facts.fences_unread:
+        text = f"Whether producers are fenced on {target} is not known: {facts.fences_unread.rstrip('.')}"
+        way_out = f"mm2py needs READ on mm2-dr-fences.internal of {target}."
+        yield RecoveryObstacle(ObstacleKind.FENCED, text, way_out, is_doubt=True)
 
 
 def _way_back(facts: ReadinessFacts) -> Iterator[RecoveryObstacle]:

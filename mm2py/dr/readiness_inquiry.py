@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -17,15 +17,18 @@ from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.settings import Configuration
 from mm2py.copying.reading.internal_table import DamagedTopic
+from mm2py.dr.fence.fence_log import read_fences
+from mm2py.dr.fence.record import FenceRecord, fences_up
 from mm2py.dr.journal import JournalEntry, JournalsDisagree, JournalUnreadable, agreed
 from mm2py.dr.journal_topic import read_journal
 from mm2py.dr.journal_writer import KeptJournal
 from mm2py.dr.readiness import ReadinessFacts, WayBackState
-from mm2py.errors import ConfigError, FirstErrorGroup
-from mm2py.flow import ClusterAlias, Flow
+from mm2py.errors import ConfigError, FirstErrorGroup, Mm2Error
+from mm2py.flow import ClusterAlias, Flow, parse_flow
 from mm2py.kafka.errors import KafkaError
 from mm2py.status.cluster_inquiry import GroupInquiry, InquirySide
 from mm2py.status.consumer_groups import ConsumerGroupReport
+from mm2py.status.facts import GroupFacts
 from mm2py.status.flow_report import FlowReport
 from mm2py.status.report import is_running
 
@@ -47,7 +50,9 @@ class JournalsRead(NamedTuple):
     """What the journals say together, or why they cannot be used."""
 
     entries: Sequence[JournalEntry]
-    wrong: str
+    wrong: str = ""
+    is_unread: bool = False
+    """``wrong`` says why a cluster does not tell its journal: what stands there is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +104,9 @@ async def ask_readiness(
     async with FirstErrorGroup() as tasks:
         reading = tasks.create_task(_journals(flow, [one for one in (source, target) if not one.away]))
         checking = tasks.create_task(_checks(back if is_source_there else None, clock, rng))
-        serving = tasks.create_task(_worker_at(source if is_source_there else None, back, clock, rng))
-    journals, (serves, why) = reading.result(), serving.result()
+        serving = tasks.create_task(_worker_at(source if is_source_there else None, back, flow, clock, rng))
+        fencing = tasks.create_task(_fences(target))
+    journals, (serves, why), (fences, fences_unread) = reading.result(), serving.result(), fencing.result()
     return ReadinessFacts(
         flow=flow,
         at_ms=looked.at_ms,
@@ -111,6 +117,8 @@ async def ask_readiness(
         is_lag_partial=looked.flow.lag_is_partial,
         groups=looked.groups,
         groups_unread=looked.groups_unread,
+        fences_there=fences,
+        fences_unread=fences_unread,
         way_back=back.state,
         way_back_refused=back.refused,
         way_back_checks=checking.result(),
@@ -118,6 +126,7 @@ async def ask_readiness(
         worker_at_source_why=why,
         journal=journals.entries,
         journal_wrong=journals.wrong,
+        is_journal_unread=journals.is_unread,
     )
 
 
@@ -127,10 +136,29 @@ async def _checks(back: WayBackInFile | None, clock: Clock, rng: random.Random) 
     return await run_checks(back.configuration, before_first_start=True, clock=clock, rng=rng)
 
 
+async def _fences(target: InquirySide) -> tuple[Sequence[FenceRecord], str]:
+    """Return the fences of the target's own producers that are up, or why they are not known."""
+    if target.away:
+        return (), target.away
+    try:
+        async with asyncio.timeout(ANSWER_MOST_S):
+            return fences_of_producers(target.alias, await read_fences(target.alias, target.brokers)), ""
+    except TimeoutError:
+        return (), LATE
+    except Mm2Error as error:
+        return (), str(error)
+
+
+def fences_of_producers(cluster: ClusterAlias, records: Collection[FenceRecord]) -> list[FenceRecord]:
+    """Return the fences that stop producers of a cluster. It keeps those of the flows that lead there as well, whose
+    producers are elsewhere. Pure."""
+    return [one for one in fences_up(records) if parse_flow(one.flow).source == cluster]
+
+
 async def _worker_at(
-    source: InquirySide | None, back: WayBackInFile, clock: Clock, rng: random.Random
+    source: InquirySide | None, back: WayBackInFile, flow: Flow, clock: Clock, rng: random.Random
 ) -> tuple[bool | None, str]:
-    """Return whether a live worker serves the source as a target, and what is known of that."""
+    """Return whether a live worker at the source runs the flow back, and what is known of that."""
     if source is None or back.configuration is None:
         return None, ""
     group = back.configuration.groups[ClusterAlias(source.alias)]
@@ -140,10 +168,18 @@ async def _worker_at(
             facts = await inquiry.look()
     except TimeoutError:
         return None, LATE
-    if facts.unread:
-        return None, facts.unread
-    runs = is_running(facts, clock.wall_ms())
-    return runs, "" if runs else f"none has joined group {group.name} there, or the last one has stopped"
+    return serves(facts, Flow(flow.target, flow.source), clock.wall_ms())
+
+
+def serves(facts: GroupFacts, back: Flow, now_ms: int) -> tuple[bool | None, str]:
+    """Return whether a live worker of a group runs the flow back, and why not. Pure."""
+    if facts.unread or facts.state is None:
+        return (None, facts.unread) if facts.unread else (False, f"none has joined group {facts.name} there")
+    if not is_running(facts, now_ms):
+        return False, f"none has joined group {facts.name} there, or the last one has stopped"
+    if not any(back in one.joined.flows for one in facts.state.members.values() if not one.expired):
+        return False, f"those of group {facts.name} there were started with a file that has no {back}"
+    return True, ""
 
 
 async def _journals(flow: Flow, sides: Sequence[InquirySide]) -> JournalsRead:
@@ -156,8 +192,10 @@ async def _journals(flow: Flow, sides: Sequence[InquirySide]) -> JournalsRead:
         told = agreed(
             {alias: one.entries for alias, one in found.items()}, {alias: one.topic_id for alias, one in found.items()}
         )
-    except (JournalsDisagree, JournalUnreadable, DamagedTopic, KafkaError) as error:
+    except (JournalsDisagree, JournalUnreadable, DamagedTopic) as error:
         return JournalsRead((), str(error))
+    except KafkaError as error:
+        return JournalsRead((), str(error), is_unread=True)
     except TimeoutError:
-        return JournalsRead((), f"The recovery journal was {LATE}.")
-    return JournalsRead(told.entries, "")
+        return JournalsRead((), f"The recovery journal was {LATE}.", is_unread=True)
+    return JournalsRead(told.entries)

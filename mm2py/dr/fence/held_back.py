@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from mm2py.dr.fence.fence_log import read_fences
-from mm2py.dr.fence.record import ANY_HOST, FencedKind, FenceRecord, counting
+from mm2py.dr.fence.record import ANY_HOST, FencedKind, FenceRecord, fences_up
 from mm2py.errors import Mm2Error
 from mm2py.kafka.port import Brokers
 from mm2py.topics.acls import Operation, Pattern, Permission, TopicAcl
@@ -31,13 +31,8 @@ class HeldBackAcls:
 
 def bindings_in_force(records: Collection[FenceRecord]) -> frozenset[TopicAcl]:
     """Return the ACLs of topics that fences of a cluster have added, and not given back. Pure."""
-    last = [counting(one for one in records if one.flow == flow) for flow in {one.flow for one in records}]
     return frozenset(
-        binding.acl
-        for record in last
-        if record is not None and record.is_up
-        for binding in record.bindings
-        if binding.kind is FencedKind.TOPIC
+        binding.acl for record in fences_up(records) for binding in record.bindings if binding.kind is FencedKind.TOPIC
     )
 
 

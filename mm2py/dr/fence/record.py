@@ -7,7 +7,7 @@ the higher serial counts. The last record of a fence says that it was lifted; no
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -139,6 +139,12 @@ def counting(records: Iterable[FenceRecord]) -> FenceRecord | None:
         if found is None or record.serial > found.serial:
             found = record
     return found
+
+
+def fences_up(records: Collection[FenceRecord]) -> list[FenceRecord]:
+    """Return the record of each flow whose fence may be in force, of those in the order of a log."""
+    last = (counting(one for one in records if one.flow == flow) for flow in sorted({one.flow for one in records}))
+    return [one for one in last if one is not None and one.is_up]
 
 
 def fence_key(flow: str) -> bytes:

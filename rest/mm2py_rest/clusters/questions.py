@@ -165,7 +165,7 @@ class FlowQuestions:
                 reports, unread = None, ""
                 if settings.checkpoints is not None:
                     try:
-                        reports = (await self.groups(settings)).reports
+                        _, unread, reports = await self.groups(settings)
                     except TargetUnread as error:
                         unread = str(error)
                 looked = LookedAt(at_ms, *away, asked, reports, unread)

@@ -13,6 +13,7 @@ from mm2py.checks.results import CheckResult, CheckState, ok
 from mm2py.cli.dr_check import parse_arguments
 from mm2py.config.configuration import read_settings_file
 from mm2py.dr.body import RecoveryCheckBody
+from mm2py.dr.fence.record import FenceRecord, FenceState, FenceWay
 from mm2py.dr.journal import JournalEntry, StepTold, next_entry
 from mm2py.dr.readiness import (
     ObstacleKind,
@@ -25,12 +26,15 @@ from mm2py.dr.readiness import (
     readiness_text,
     target_away,
 )
-from mm2py.dr.readiness_inquiry import way_back_of
+from mm2py.dr.readiness_inquiry import fences_of_producers, serves, way_back_of
 from mm2py.dr.states import RecoveryEvent, RecoveryFacts
 from mm2py.errors import ConfigError
 from mm2py.flow import ClusterAlias, Flow
+from mm2py.group.membership import GroupState
+from mm2py.records.control_record import Entry, Joined, MemberId
 from mm2py.status.bodies import json_of
-from mm2py.status.consumer_groups import ConsumerGroupReport
+from mm2py.status.consumer_groups import ConsumerGroupReport, PartitionReport
+from mm2py.status.facts import GroupFacts
 from mm2py.status.verdict import FlowVerdict, Readiness
 
 E = RecoveryEvent
@@ -121,6 +125,69 @@ def test_a_group_that_is_not_ready_is_named_with_its_reason() -> None:
     assert "1 of 2 groups are not ready to go on on B: billing (it has no checkpoint yet)" in readiness_text(found)
     assert kinds(asked(groups=None, groups_unread="B is slow.")) == ["groups"]
     assert asked(groups=None, groups_unread="B is slow.").failover is ReadyFor.UNKNOWN
+
+
+def test_a_group_without_a_commit_on_the_target_leaves_a_doubt_about_a_failover() -> None:
+    """Group offsets are not synced by default: after a failover consumers would begin by auto.offset.reset."""
+
+    def in_topic(there: int | None) -> PartitionReport:
+        return PartitionReport("orders", 0, 7, 0, "A.orders", 7, 0, there, "", is_exact=True, basis="ledger", note="")
+
+    bare = replace(group("billing"), partitions=(in_topic(7), in_topic(None)))
+    found = asked(groups=(bare, replace(group("audit"), partitions=(in_topic(7),))))
+    assert (found.cutover, found.failover, kinds(found)) == (ReadyFor.YES, ReadyFor.UNKNOWN, ["groups"])
+    assert "Nothing is committed on B for billing: " in readiness_text(found)
+    assert "sync.group.offsets.enabled" in readiness_text(found)
+
+
+def test_a_source_that_answers_and_does_not_tell_of_its_groups_leaves_a_doubt_about_a_cutover() -> None:
+    """The target alone tells of them, by their last checkpoints: a group may have read on."""
+    why = "A refuses to tell what groups have committed."
+    found = asked(groups_unread=why)
+    assert (found.cutover, found.failover, kinds(found)) == (ReadyFor.UNKNOWN, ReadyFor.YES, ["groups"])
+    assert "A refuses to tell" in readiness_text(found)
+    lost = asked(groups_unread=why, source_away="A has not answered.", worker_at_source=None, way_back_checks=())
+    assert (lost.failover, kinds(lost)) == (ReadyFor.YES, ["source-away"])
+
+
+def fence(flow: Flow, state: FenceState = FenceState.STANDING, *, serial: int = 1, hook: str = "") -> FenceRecord:
+    way = FenceWay.HOOK if hook else FenceWay.ACLS
+    return FenceRecord(
+        str(flow), serial, "m", state, way, ("orders",), hook=hook, at_ms=NOW_MS - 3_600_000, by="ann on ops1"
+    )
+
+
+def test_producers_that_are_fenced_where_they_would_go_stand_in_the_way_of_both() -> None:
+    found = asked(fences_there=[fence(BACK)])
+    assert (found.cutover, found.failover, kinds(found)) == (ReadyFor.NO, ReadyFor.NO, ["fenced"])
+    text = readiness_text(found)
+    assert "Producers are fenced on B since" in text and "ann on ops1" in text
+    assert "mm2py dr unfence FILE 'B->A'.\n" in text
+    assert "FILE 'B->A' --hook-fence CMD" in readiness_text(asked(fences_there=[fence(BACK, hook="close-port")]))
+    doubt = asked(fences_unread="TOPIC_AUTHORIZATION_FAILED.")
+    assert (doubt.cutover, doubt.failover, kinds(doubt)) == (ReadyFor.UNKNOWN, ReadyFor.UNKNOWN, ["fenced"])
+
+
+def test_only_fences_of_the_clusters_own_producers_that_are_up_count() -> None:
+    """B keeps a copy of each fence of a flow into it, too: those producers are on A."""
+    b, other = FLOW.target, Flow(FLOW.target, ClusterAlias("C"))
+    assert fences_of_producers(b, [fence(FLOW), fence(BACK), fence(other)]) == [fence(BACK), fence(other)]
+    assert fences_of_producers(b, [fence(BACK), fence(BACK, FenceState.LIFTED, serial=2)]) == []
+    assert fences_of_producers(b, [fence(BACK), fence(BACK, FenceState.LIFTING, serial=2)]) != []
+
+
+def test_a_worker_at_the_source_counts_if_its_file_has_the_flow_back() -> None:
+    """The file was given B->A, and the workers at A still run by the old one: after the turn nothing is copied."""
+    empty = GroupFacts(FLOW.source, "mm2py", "mm2-cluster.mm2py.internal", None)
+    assert serves(empty, BACK, NOW_MS) == (False, "none has joined group mm2py there")
+    assert serves(replace(empty, unread="A is slow."), BACK, NOW_MS) == (None, "A is slow.")
+    for flows, runs in (((BACK,), True), ((Flow(ClusterAlias("C"), FLOW.source),), False), ((), False)):
+        state = GroupState()
+        worker = Joined(MemberId("00000001"), "w1", "0.1", "", flows, (), {}, None, "log", 3000)
+        state.take(Entry(0, NOW_MS, worker))
+        found = serves(replace(empty, state=state, has_grown=True), BACK, NOW_MS)
+        assert found[0] is runs and ("has no B->A" in found[1]) is not runs
+        assert serves(replace(empty, state=state, has_grown=False), BACK, NOW_MS)[0] is False
 
 
 @pytest.mark.parametrize(
@@ -214,6 +281,9 @@ def test_a_journal_that_cannot_be_used_stands_in_the_way_of_both() -> None:
     found = asked(journal_wrong="The recovery journals of both clusters disagree: it is so.")
     assert kinds(found) == ["journal"]
     assert (found.cutover, found.failover) == (ReadyFor.NO, ReadyFor.NO)
+    unread = asked(journal_wrong="Reading mm2-recovery.A.B.internal: a right is missing.", is_journal_unread=True)
+    assert kinds(unread) == ["journal"]
+    assert (unread.cutover, unread.failover) == (ReadyFor.UNKNOWN, ReadyFor.UNKNOWN)
 
 
 def test_the_json_says_all_of_it() -> None:
