@@ -10,24 +10,26 @@ import argparse
 import asyncio
 import json
 import random
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from mm2py.cli.command import CommandParser, number_up_to
-from mm2py.cli.dr_fence import may_change, require, say_lines
-from mm2py.cli.flow_sides import sides_of
-from mm2py.clock import SystemClock
+from mm2py.cli.command import DEADLINE_S, CommandFailed, CommandParser, number_up_to
+from mm2py.cli.dr_fence import may_change, say_lines
+from mm2py.cli.flow_sides import FlowSides, sides_of
+from mm2py.clock import Clock, SystemClock
 from mm2py.config.configuration import SettingsFile, flow_of, read_settings_file
 from mm2py.config.settings import FlowSettings
 from mm2py.connector_offsets.altering import StillRunning
 from mm2py.connector_offsets.turning import Turned, TurnedFlow, TurnedMeanwhile, turn_off, turn_on, turned_flow
+from mm2py.dr.readiness_inquiry import serves
 from mm2py.errors import Mm2Error
 from mm2py.login import author_here
 from mm2py.output import write_out
 from mm2py.records.author import REASON_MOST, checked_reason
 from mm2py.shared_settings.direction import Seen, TurnRefused
+from mm2py.status.cluster_inquiry import InquirySide
 from mm2py.status.exit_codes import EXIT_CHANGES, EXIT_DONE, EXIT_WAITS
 
 COMMAND: Final = "mm2py dr turn"
@@ -59,9 +61,9 @@ def parse_arguments(arguments: Sequence[str]) -> TurnArguments:
         "dr turn",
         "Turns a flow on that is standby. Where the flow back must not be on at the same time (identity policy), that "
         "one is turned off first, its workers drain it, and this flow begins behind what it has brought. Both clusters "
-        "must answer. Exit codes: 0 turned, or it was so before; 1 a cluster did not answer, or workers had not "
-        "drained in time: ask again; 2 wrong file or arguments, or neither a terminal to ask on nor --yes; 3 refused, "
-        "or with --plan: something would change.",
+        "must answer; with --off only the one that the flow writes to. Exit codes: 0 turned, or it was so before; 1 a "
+        "cluster did not answer, or workers had not drained in time: ask again; 2 wrong file or arguments, or neither "
+        "a terminal to ask on nor --yes; 3 refused, or with --plan: something would change.",
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="the file with which the flow runs")
     parser.add_argument("flow", metavar="A->B", help="the flow that is turned on")
@@ -96,34 +98,47 @@ def run(arguments: Sequence[str]) -> int:
     """
     options = parse_arguments(arguments)
     file = read_settings_file(options.file, None)
-    return asyncio.run(_TurnCommand(options, file).run(flow_of(file, options.flow)))
+    return asyncio.run(TurnCommand(options, file, clock=SystemClock()).run(flow_of(file, options.flow)))
 
 
-class _TurnCommand:
+class TurnCommand:
     """One call of the command."""
 
-    def __init__(self, options: TurnArguments, file: SettingsFile) -> None:
+    def __init__(
+        self,
+        options: TurnArguments,
+        file: SettingsFile,
+        *,
+        clock: Clock,
+        connect: Callable[[str, FlowSettings], AbstractAsyncContextManager[FlowSides]] = sides_of,
+    ) -> None:
         self._options = options
         self._file = file
         self._author = author_here(options.reason)
         self._by = self._author.by_command(COMMAND)
-        self._clock = SystemClock()
+        self._clock = clock
+        self._connect = connect
         self._rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
+        self._said: list[str] = []
+        self._needed: list[InquirySide] = []
+        """The clusters that must answer, once for each flow."""
 
     async def run(self, by_file: FlowSettings) -> int:
         async with AsyncExitStack() as opened:
             flow = await self._read(by_file, opened)
             flow_back = None if self._options.off else flow.settings.flow_back
             back = None if flow_back is None else await self._read(flow_of(self._file, str(flow_back.flow)), opened)
-            own, other = await flow.seen(), None if back is None else await back.seen()
+            own, other = flow.known, None if back is None else back.known
             steps = self._steps(flow, own, back, other)
             self._say([f"{flow.settings.flow} is {own.text}."])
             if back is not None and other is not None:
                 self._say([f"{back.settings.flow} is {other.text}."])
-            self._say(steps or ["Nothing is to be done."])
+            self._say(steps or ["Nothing is to be changed."])
             code: int | None = EXIT_DONE
             if steps:
                 code = EXIT_CHANGES if self._options.plan else may_change(self._say, "Turn?", yes=self._options.yes)
+            elif self._options.off and own.stored is not None and not self._options.plan:
+                code = None  # it is off; whether its workers have drained is asked again
             turned = None
             if code is None:
                 code, turned = await self._turn(flow, back, other)
@@ -139,14 +154,20 @@ class _TurnCommand:
                     "now": None if turned is None else turned.direction.text,
                     "starts": {f"{name}-{number}": offset for (name, number), offset in sorted(starts.items())},
                     "left": {f"{name}-{number}": count for (name, number), count in sorted(left.items())},
+                    "said": self._said,
                 }
                 write_out(json.dumps(body, indent=2) + "\n")
             return code
 
     async def _read(self, by_file: FlowSettings, opened: AsyncExitStack) -> TurnedFlow:
-        sides = await opened.enter_async_context(sides_of("dr", by_file))
-        require(sides)
-        return await turned_flow(
+        sides = await opened.enter_async_context(self._connect("dr", by_file))
+        # A flow is turned off while its source is lost, so that it writes nothing when the source returns.
+        needed = (sides.target,) if self._options.off else sides
+        for side in needed:
+            if side.away:
+                raise CommandFailed(side.away, remedy="")
+        self._needed += needed
+        reading = turned_flow(
             self._file,
             by_file,
             self._file.configuration().groups[by_file.flow.target],
@@ -155,6 +176,7 @@ class _TurnCommand:
             clock=self._clock,
             rng=self._rng,
         )
+        return await self._in_time(reading, DEADLINE_S)
 
     def _steps(self, flow: TurnedFlow, own: Seen, back: TurnedFlow | None, other: Seen | None) -> list[str]:
         """Say what would be done, in order; nothing if the flow is as it shall be."""
@@ -170,49 +192,106 @@ class _TurnCommand:
         return [*first, f"{name} is turned on{behind}."]
 
     async def _turn(self, flow: TurnedFlow, back: TurnedFlow | None, other: Seen | None) -> tuple[int, Turned | None]:
-        if self._options.off:
-            turned = await self._until_drained(lambda: turn_off(flow, by=self._by, author=self._author))
-            self._say([f"{flow.settings.flow} is {turned.direction.text}."])
-            return EXIT_DONE, turned
-        turns_back = back is not None and other is not None and other.claims
-        if back is not None and turns_back:
-            off = back
-            await self._until_drained(lambda: turn_off(off, by=self._by, author=self._author))
-            self._say([f"{back.settings.flow} is standby, and drained."])
+        try:
+            if self._options.off:
+                turned = await self._off(flow)
+                self._say([f"{flow.settings.flow} is {turned.direction.text}."])
+                return EXIT_DONE, turned
+            turned_off = back if other is not None and other.claims else None
+            if turned_off is not None:
+                await self._off(turned_off)
+                self._say([f"{turned_off.settings.flow} is standby, and drained."])
+            return await self._on(flow, back, turned_off)
+        except Mm2Error as error:
+            told = self._standing(flow, back)
+            raise CommandFailed(f"{error.what} {told}".strip(), remedy=error.remedy) from error
+
+    async def _off(self, flow: TurnedFlow) -> Turned:
+        return await self._until_drained(lambda: turn_off(flow, by=self._by, author=self._author))
+
+    async def _on(
+        self, flow: TurnedFlow, back: TurnedFlow | None, turned_off: TurnedFlow | None
+    ) -> tuple[int, Turned | None]:
+        """Turn the flow on. If that is refused, turn the one on again that was turned off for it."""
         try:
             turned = await self._until_drained(
                 lambda: turn_on(flow, back, by=self._by, author=self._author, force=self._options.force)
             )
         except TurnRefused as refused:
             self._say([str(refused)])
-            if back is not None and turns_back:
-                await self._undo(flow, back)
+            if turned_off is not None:
+                await self._undo(flow, turned_off)
+            self._say(filter(None, [self._standing(flow, back)]))
             return EXIT_WAITS, None
         self._say([f"{flow.settings.flow} is {turned.direction.text}."])
         if turned.extras:
             count = sum(turned.extras.values())
             self._say([f"{count:,} records were left on {flow.settings.flow.target} alone."])
+        await self._say_who_runs(flow)
         return EXIT_DONE, turned
 
+    async def _say_who_runs(self, flow: TurnedFlow) -> None:
+        """Say if no worker runs the flow: it is on, and copies nothing."""
+        name = flow.settings.flow
+        runs, why = serves(await flow.clusters.group.look(), name, self._clock.wall_ms())
+        if not runs:
+            start = f"mm2py {self._file.argument} --clusters {name.target}"
+            self._say([f"note: no live worker is known to run {name}: {why.rstrip('.')}. Start one: {start}"])
+
     async def _undo(self, flow: TurnedFlow, back: TurnedFlow) -> None:
-        """Turn the flow back on again, which this command has turned off."""
+        """Turn the flow back on again, which this command has turned off.
+
+        It was on a moment ago, and nothing has been copied since: so what ``flow`` has not copied is no reason to
+        leave it off. The story: B has a topic of its own that B->A would copy too, if it were ever on.
+        """
         try:
-            again = await turn_on(back, flow, by=self._by, author=self._author)
+            again = await self._until_drained(lambda: turn_on(back, flow, by=self._by, author=self._author, force=True))
             self._say([f"{back.settings.flow} is {again.direction.text}, as before."])
         except Mm2Error as error:
             self._say([f"{back.settings.flow} stays standby: {error}"])
 
-    async def _until_drained(self, turn: Callable[[], Awaitable[T]]) -> T:
-        """Ask again while workers have not drained, until the time is over."""
-        until_s = self._clock.monotonic() + self._options.timeout
-        while True:
-            try:
-                return await turn()
-            except (StillRunning, TurnedMeanwhile):
-                if self._clock.monotonic() >= until_s:
-                    raise
-            await asyncio.sleep(ASK_AGAIN_S)
+    def _standing(self, flow: TurnedFlow, back: TurnedFlow | None) -> str:
+        """Return what is off by now and how to go on, by what was read last; empty if one of the flows is on."""
+        pair = [one for one in (flow, back) if one is not None]
+        if any(one.known.is_on for one in pair):
+            return ""
+        if self._options.off:
+            return f"By now {flow.settings.flow} is {flow.known.text}: each worker stops it when it reads that."
+        told = " and ".join(f"{one.settings.flow} is {one.known.text}" for one in pair)
+        ways = " or ".join(f"mm2py dr turn {self._file.argument} '{one.settings.flow}'" for one in pair)
+        return f"By now {told}: none is on. To turn one on: {ways}."
 
-    def _say(self, lines: Sequence[str]) -> None:
+    async def _until_drained(self, turn: Callable[[], Awaitable[T]]) -> T:
+        """Ask again while workers have not drained, until the time is over. Raises: as ``turn``, ``_in_time``."""
+        until_s = self._clock.monotonic() + self._options.timeout
+
+        async def ask() -> T:
+            while True:
+                try:
+                    return await turn()
+                except (StillRunning, TurnedMeanwhile):
+                    if self._clock.monotonic() >= until_s:
+                        raise
+                await asyncio.sleep(ASK_AGAIN_S)
+
+        return await self._in_time(ask(), self._options.timeout + DEADLINE_S)
+
+    async def _in_time(self, work: Coroutine[Any, Any, T], most_s: float) -> T:
+        """Return what ``work`` returns. It waits for clusters without end.
+
+        Raises: CommandFailed, if it takes too long; it names the cluster that is silent. What was stored counts.
+        """
+        try:
+            async with asyncio.timeout(most_s):
+                return await work
+        except TimeoutError as error:
+            await asyncio.gather(*(side.probe() for side in self._needed))
+            silent = dict.fromkeys(side.away for side in self._needed if side.away)
+            why = " ".join(silent) or f"The clusters took more than {most_s:g} s to answer."
+            raise CommandFailed(why, remedy="Ask again.") from error
+
+    def _say(self, lines: Iterable[str]) -> None:
+        told = [*lines]
+        self._said += told
         if not self._options.json:
-            say_lines(lines)
+            say_lines(told)

@@ -67,6 +67,11 @@ class TurnedFlow:
     async def seen(self) -> Seen:
         """Read what is stored of its direction."""
         await self.log.read_patiently(self.clusters.rng)
+        return self.known
+
+    @property
+    def known(self) -> Seen:
+        """What was read of its direction last."""
         records = self.log.records.direction
         return Seen(records.current, self.settings.standby, records.offset)
 
@@ -149,7 +154,7 @@ async def turn_on(
         if back is not None and (other := await back.seen()).is_on and other.stored is not None:
             raise TurnRefused(
                 f"{flow.settings.flow} is {own.text}, and {back.settings.flow} is {other.text}: both have stopped.",
-                remedy="Turn one of them off.",
+                remedy=f"Turn one of them off: mm2py dr turn FILE '{back.settings.flow}' --off.",
             )
         return Turned(own.stored)
     if back is None:

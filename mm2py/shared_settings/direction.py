@@ -25,8 +25,6 @@ from mm2py.records.direction_record import BY_FILE, Direction, DirectionState
 from mm2py.records.operator_request import Target, TargetState
 from mm2py.records.source_offset import BY_OPERATOR, StoredPosition
 
-HOW: Final = "mm2py dr turn"
-"""The command that turns flows."""
 NAMED_MOST: Final = 3
 
 
@@ -126,7 +124,9 @@ def refuse_turn(facts: TurnFacts, *, force: bool) -> None:
     flow, back = facts.flow, facts.flow_back
     what = f"{flow} cannot be turned on: "
     if facts.other.claims:
-        raise TurnRefused(f"{what}{back} is {facts.other.text}.", remedy=f"Turn {back} off first.")
+        raise TurnRefused(
+            f"{what}{back} is {facts.other.text}.", remedy=f"Turn {back} off first: mm2py dr turn FILE '{back}' --off."
+        )
     if facts.runs:
         raise TurnRefused(
             f"{what}{back} may still write: {facts.runs}.",
@@ -138,7 +138,7 @@ def refuse_turn(facts: TurnFacts, *, force: bool) -> None:
         raise TurnRefused(
             f"{what}{flow.target} has records that {back} has not copied to {flow.source}:"
             f" {', '.join(named[:NAMED_MOST])}{more}.",
-            remedy=f"Turn {back} on again until it has copied them, or force the turn: then they stay on"
+            remedy=f"Turn {back} on again until it has copied them, or repeat this with --force: then they stay on"
             f" {flow.target} only.",
         )
 

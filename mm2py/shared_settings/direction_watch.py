@@ -78,7 +78,11 @@ class DirectionWatch:
         if self._by_file.flow_back is not None:
             if self._back is None:
                 self._back = ConfigTable(self._connect_source(), self._by_file.flow_back.configs_topic)
-            await self._back.read_patiently(self._rng)
+            own = self._own()
+            if own.stored is None or own.is_on:
+                await self._back.read_patiently(self._rng)
+            # A flow that is off stays so, whatever the flow back is. The story: A is lost, and A->B is turned off. Its
+            # workers must be able to say that they have drained it while A does not answer.
         if self._config_log.records.direction.current is None:
             first = self._known or first_direction(standby=self._by_file.standby, other=self._other())
             await self._config_log.turn(first, instead_of=None)
@@ -102,7 +106,8 @@ class DirectionWatch:
                 why=f"{self._by_file.flow} is {own.text}, and {back.flow} is {other.text}: their records would be"
                 " copied to and fro",
                 effect="both stop",
-                remedy="Turn one of them off: mm2py dr turn.",
+                remedy=f"Turn one of them off: mm2py dr turn FILE '{self._by_file.flow}' --off, or the same for"
+                f" '{back.flow}'.",
             )
         elif hold is not None:
             self._log.info("flow.standby", why=hold.text)
