@@ -12,11 +12,11 @@ import json
 import random
 import secrets
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from mm2py.cli.command import DEADLINE_S, CommandFailed, CommandParser, number_up_to, within_deadline
 from mm2py.cli.flow_sides import FlowSides, settings_of_workers, sides_of
@@ -25,15 +25,16 @@ from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.settings import FlowSettings
 from mm2py.dr.fence.asking import FenceInquiry
 from mm2py.dr.fence.choosing import chosen_topics, named_principals, own_principals, settings_of_flow
-from mm2py.dr.fence.fence_log import FenceLog, FenceStore
+from mm2py.dr.fence.fence_log import FenceChangedMeanwhile, FenceLog, FenceStore
 from mm2py.dr.fence.fenced_cluster import ClusterFence
-from mm2py.dr.fence.hook import HOOK_TIMEOUT_S, hook_words, run_hook
+from mm2py.dr.fence.hook import HOOK_TIMEOUT_S, HookFailed, hook_words, run_hook
 from mm2py.dr.fence.plan import FencePlan, FenceWanted, plan_fence
 from mm2py.dr.fence.printout import body_of, plan_lines, record_lines, stillness_lines
-from mm2py.dr.fence.raising import FenceWrite, Hook, raise_fence
+from mm2py.dr.fence.raising import FenceRefused, FenceWrite, Hook, raise_fence
 from mm2py.dr.fence.record import FenceRecord, FenceWay
 from mm2py.dr.fence.stillness import Stillness
 from mm2py.dr.fence.verifying import TIMEOUT_S, end_what_is_open, verify_fence
+from mm2py.errors import Mm2Error
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.login import author_here
 from mm2py.output import TerminalLine, confirm, write_out
@@ -42,6 +43,7 @@ from mm2py.secret import printable
 from mm2py.status.exit_codes import EXIT_CHANGES, EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_WAITS
 
 COMMAND: Final = "mm2py dr fence"
+T = TypeVar("T")
 
 
 class FenceArguments(argparse.Namespace):
@@ -174,45 +176,65 @@ class _FenceJob:
             if code is not None:
                 self._tell(body_of(code, str(flow), plan=plan, record=standing))
                 return code
-            again, _ = await self._look(sides, inquiry, store)
-            if again != plan:
-                raise CommandFailed(
-                    f"{flow.source} has changed since the plan was made.", remedy="Look at it again, with --plan."
-                )
+            if not options.yes:
+                again, _ = await self._look(sides, inquiry, store)  # the answer may have taken minutes
+                if not again.is_same(plan):
+                    raise CommandFailed(
+                        f"{flow.source} has changed since the plan was made.", remedy="Look at it again, with --plan."
+                    )
             write = FenceWrite(author_here(options.reason), COMMAND, clock.wall_ms(), secrets.token_hex(8))
             hook = None if self.words is None else hook_of(self.words)
             raising = raise_fence(
                 plan, str(flow), store, cluster, write, hook=hook, hook_name="" if self.words is None else self.words[0]
             )
-            record = await within_deadline(
-                flow.source, raising, "raising the fence", deadline_s=DEADLINE_S + HOOK_TIMEOUT_S
-            )
+            record = await self._raised(sides, raising)
             self._say(record_lines(record))
             ended: list[str] = []
-            if options.end_hanging:
-                ended, failed = await end_what_is_open(
-                    inquiry, sides.source.brokers, record.topics, clock=clock, rng=rng
-                )
-                self._say([*(f"aborted: {one}" for one in ended), *failed])
-            found = await self._verified(inquiry, record)
+            try:
+                if options.end_hanging:
+                    ended, failed = await end_what_is_open(
+                        inquiry, sides.source.brokers, record.topics, clock=clock, rng=rng
+                    )
+                    self._say([*(f"aborted: {one}" for one in ended), *failed])
+                found = await self._verified(inquiry, record)
+            except Mm2Error as error:
+                raise CommandFailed(
+                    f"The fence stands, and is not verified: {error}",
+                    remedy=f"Give the same command again, or take it back: {self._unfence}",
+                ) from error
             self._say(stillness_lines(found))
             code = EXIT_DONE if found.is_proven else EXIT_WAITS
             if code:
-                self._say([f"The fence stands. Take it back: mm2py dr unfence {self.file.argument} '{flow}'"])
+                self._say([f"The fence stands. Take it back: {self._unfence}"])
             self._tell(body_of(code, str(flow), plan=plan, record=record, stillness=found, ended=ended))
             return code
+
+    @property
+    def _unfence(self) -> str:
+        """The command that takes the fence back."""
+        hook = " --hook-fence CMD" if self.words else ""
+        return f"mm2py dr unfence {self.file.argument} '{self.settings.flow}'{hook}"
+
+    async def _raised(self, sides: FlowSides, raising: Coroutine[Any, Any, FenceRecord]) -> FenceRecord:
+        try:
+            return await of_both(sides, raising, "raising the fence", deadline_s=DEADLINE_S + HOOK_TIMEOUT_S)
+        except (FenceRefused, FenceChangedMeanwhile, HookFailed):
+            raise  # these say themselves what stands
+        except Mm2Error as error:
+            raise CommandFailed(
+                f"{error.what} {error.remedy}".strip(),
+                remedy=f"A part of the fence may stand: give the same command again, or take it back: {self._unfence}",
+            ) from error
 
     async def _look(
         self, sides: FlowSides, inquiry: FenceInquiry, store: FenceStore
     ) -> tuple[FencePlan, FenceRecord | None]:
-        source = self.settings.flow.source
-
         async def look() -> tuple[FencePlan, FenceRecord | None]:
             there = (await fetch_metadata(sides.source.brokers, None)).topics
             topics = chosen_topics(self.settings, [*there], self.options.topics)
             return plan_fence(self._wanted(topics), await inquiry.facts(topics)), await store.read()
 
-        return await within_deadline(source, look(), "reading what a fence needs")
+        return await of_both(sides, look(), "reading what a fence needs")
 
     def _wanted(self, topics: tuple[str, ...]) -> FenceWanted:
         way = FenceWay.SIZE if self.options.by_size else FenceWay.ACLS if self.words is None else FenceWay.HOOK
@@ -265,6 +287,22 @@ def require(sides: FlowSides, *, needs_target: bool = True) -> None:
     for side in sides if needs_target else (sides.source,):
         if side.away:
             raise CommandFailed(side.away, remedy="")
+
+
+async def of_both(sides: FlowSides, work: Coroutine[Any, Any, T], doing: str, *, deadline_s: float = DEADLINE_S) -> T:
+    """Return what ``work`` returns, which asks both clusters.
+
+    Raises: CommandFailed, as ``within_deadline``; if the target is the one that is silent, it is named.
+    """
+    try:
+        return await within_deadline(sides.source.alias, work, doing, deadline_s=deadline_s)
+    except CommandFailed as error:
+        was_away = sides.target.away
+        if isinstance(error.__cause__, TimeoutError) and not was_away:
+            await sides.target.probe()
+            if sides.target.away:
+                raise CommandFailed(f"{doing[:1].upper()}{doing[1:]}: {sides.target.away}", remedy="") from error
+        raise
 
 
 def store_of(settings: FlowSettings, sides: FlowSides, rng: random.Random) -> FenceStore:

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from mm2py.cli.command import DEADLINE_S, CommandParser, within_deadline
-from mm2py.cli.dr_fence import hook_of, may_change, require, say_lines, store_of
+from mm2py.cli.command import DEADLINE_S, CommandParser
+from mm2py.cli.dr_fence import hook_of, may_change, of_both, require, say_lines, store_of
 from mm2py.cli.flow_sides import sides_of
 from mm2py.clock import SystemClock
 from mm2py.config.configuration import read_settings_file
@@ -99,7 +99,7 @@ async def _unfence(options: UnfenceArguments, settings: FlowSettings, words: tup
         if sides.target.away:
             say([f"note: {sides.target.away} Its copy of the record is set right by the next command."])
         store = store_of(settings, sides, rng)
-        standing = await within_deadline(flow.source, store.read(), "reading the record of the fence")
+        standing = await of_both(sides, store.read(), "reading the record of the fence")
         is_up = standing is not None and standing.is_up
         say(record_lines(standing) if is_up and standing is not None else [f"{flow}: no fence stands."])
         code = None
@@ -112,9 +112,7 @@ async def _unfence(options: UnfenceArguments, settings: FlowSettings, words: tup
             write = FenceWrite(author_here(options.reason), COMMAND, clock.wall_ms(), secrets.token_hex(8))
             hook = None if words is None else hook_of(words)
             lifting = lift_fence(store, ClusterFence(flow.source, sides.source.brokers), write, hook=hook)
-            lifted = await within_deadline(
-                flow.source, lifting, "lifting the fence", deadline_s=DEADLINE_S + HOOK_TIMEOUT_S
-            )
+            lifted = await of_both(sides, lifting, "lifting the fence", deadline_s=DEADLINE_S + HOOK_TIMEOUT_S)
             code = EXIT_DONE
             if lifted is not None:
                 record, left = lifted.record, lifted.left

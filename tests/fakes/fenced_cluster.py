@@ -50,7 +50,7 @@ class MemoryRecords:
         self.steps.after()
         counts = await self.read(record.flow)
         if counts != record:
-            raise FenceChangedMeanwhile(self.alias, counts)
+            raise FenceChangedMeanwhile(self.alias, record.flow, counts)
 
 
 class MemoryCluster:

@@ -7,6 +7,7 @@ from typing import Final
 
 from mm2py.dr.fence.facts import FenceFacts, KnownAcls, SeenTransaction
 from mm2py.dr.fence.fenced_cluster import FencedCluster
+from mm2py.dr.fence.plan import in_short
 from mm2py.dr.fence.stillness import FenceSample
 from mm2py.kafka import admin
 from mm2py.kafka.cluster import ClusterMetadata, fetch_metadata
@@ -107,15 +108,18 @@ class FenceInquiry:
         self, leaders: Mapping[TopicPartition, BrokerId | None], unknown: list[str]
     ) -> dict[TopicPartition, Sequence[ActiveProducer]]:
         found: dict[TopicPartition, Sequence[ActiveProducer]] = {}
+        refused: dict[int, list[str]] = {}
         for leader, keys in by_leader(leaders).items():
             for some in chunks(keys, PARTITIONS_A_REQUEST):
                 answers = await transactions.describe_producers(self._brokers, leader, some)
                 for key, told in answers.items():
                     if isinstance(told, int):
-                        remedy = f" Grant mm2py READ on {key[0]}" if reaction_to(told) is Reaction.DENIED else ""
-                        unknown.append(f"The producers of {key[0]}-{key[1]} are not told ({name_of(told)}).{remedy}")
+                        refused.setdefault(told, []).append(f"{key[0]}-{key[1]}")
                     else:
                         found[key] = told
+        for code, places in sorted(refused.items()):
+            remedy = " Grant mm2py READ on these topics." if reaction_to(code) is Reaction.DENIED else ""
+            unknown.append(f"The producers of {in_short(sorted(places))} are not told ({name_of(code)}).{remedy}")
         return found
 
     async def _ends(

@@ -33,11 +33,11 @@ _MUST_BE: Final = ("cleanup.policy", "retention.ms", "retention.bytes")
 class FenceChangedMeanwhile(Mm2Error):
     """Another process has written a record of the same fence at the same time."""
 
-    def __init__(self, cluster: str, other: FenceRecord | None) -> None:
+    def __init__(self, cluster: str, flow: str, other: FenceRecord | None) -> None:
         who = "nobody" if other is None else f"{other.who_and_why}, which {other.state} it"
         super().__init__(
-            f"The record of the fence on {cluster} is by now that of {who}. Nothing was changed.",
-            remedy="See what stands (mm2py dr fence FILE A->B --plan), and begin again.",
+            f"The record of the fence on {cluster} is by now that of {who}. This command has stopped.",
+            remedy=f"See what stands (mm2py dr fence FILE '{flow}' --plan), and begin again.",
         )
 
 
@@ -99,7 +99,7 @@ class FenceLog:
         await writer.write({0: [NewRecord(fence_key(record.flow), encode_fence(record), record.at_ms)]})
         counts = await self.read(record.flow)
         if counts is None or counts.mark != record.mark or counts.serial != record.serial:
-            raise FenceChangedMeanwhile(self.alias, counts)
+            raise FenceChangedMeanwhile(self.alias, record.flow, counts)
 
     async def _writer(self) -> internal_topic.TopicWriter:
         brokers = len((await fetch_metadata(self._brokers, [])).brokers)

@@ -26,10 +26,11 @@ SHOWN_MOST: Final = 500
 class HookFailed(Mm2Error):
     """The command of the operator did not do what was asked."""
 
-    def __init__(self, program: str, verb: str, why: str) -> None:
+    def __init__(self, program: str, verb: str, flow: str, why: str) -> None:
         super().__init__(
             f"The hook {program} {verb} {why}.",
-            remedy="Mend it and begin again, or take back what was done: mm2py dr unfence. It may be called twice.",
+            remedy="Mend it and begin again, or take back what was done: mm2py dr unfence FILE"
+            f" '{flow}' --hook-fence CMD. It may be called twice.",
         )
 
 
@@ -63,12 +64,12 @@ async def run_hook(words: Sequence[str], verb: str, record: FenceRecord, *, time
             start_new_session=True,
         )
     except OSError as error:
-        raise HookFailed(program, verb, f"cannot be started: {error.strerror or error}") from error
+        raise HookFailed(program, verb, record.flow, f"cannot be started: {error.strerror or error}") from error
     try:
         async with asyncio.timeout(timeout_s):
             said, _ = await process.communicate(json.dumps(told).encode())
     except TimeoutError as error:
-        raise HookFailed(program, verb, f"did not end within {timeout_s:g} s") from error
+        raise HookFailed(program, verb, record.flow, f"did not end within {timeout_s:g} s") from error
     finally:
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
@@ -76,6 +77,5 @@ async def run_hook(words: Sequence[str], verb: str, record: FenceRecord, *, time
             await process.wait()
     if process.returncode:
         shown = printable(said.decode(errors="replace").strip()[-SHOWN_MOST:])
-        raise HookFailed(
-            program, verb, f"ended with exit code {process.returncode}{f', saying: {shown}' if shown else ''}"
-        )
+        said_so = f", saying: {shown}" if shown else ""
+        raise HookFailed(program, verb, record.flow, f"ended with exit code {process.returncode}{said_so}")

@@ -7,7 +7,7 @@ ACLs: DENY beats every ALLOW. What no DENY of a named principal reaches is liste
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from mm2py.checks.rights import PLACEHOLDER
@@ -71,6 +71,11 @@ class FencePlan:
         """The bindings that are not there yet."""
         return tuple(one for one in self.bindings if one not in self.there)
 
+    def is_same(self, other: FencePlan) -> bool:
+        """Whether both would do the same, and prove the same. Notes may differ: they tell what a transactional producer
+        has open at the moment, which changes all the time."""
+        return replace(self, notes=()) == replace(other, notes=())
+
 
 def plan_fence(wanted: FenceWanted, facts: FenceFacts) -> FencePlan:
     """Return what a fence of the chosen topics adds, and what it cannot prove."""
@@ -100,21 +105,29 @@ def _by_acls(wanted: FenceWanted, facts: FenceFacts, acls: KnownAcls) -> FencePl
     refused = _refused_principals(wanted)
     unproven: set[FenceObstacle] = set()
     bindings: set[FenceBinding] = set()
+    wide: dict[tuple[FencedKind, TopicAcl], list[str]] = {}
+    closed: list[str] = []
+    opened: list[str] = []
+    of_topics, of_ids = _RulesByName(acls.topics), _RulesByName(acls.transactional_ids)
     for topic in wanted.topics:
-        rules = [acl for acl in acls.topics if matches(acl, topic)]
+        rules = of_topics.of(topic)
         writers = _writers(rules, wanted)
         bindings |= {FenceBinding(FencedKind.TOPIC, topic, one) for one in writers}
-        unproven |= _wide_rules(rules, wanted, FencedKind.TOPIC, topic)
+        for acl in _wide_rules(rules, wanted):
+            wide.setdefault((FencedKind.TOPIC, acl), []).append(topic)
         if not rules and facts.open_without_acl:
-            if writers:
-                refused.append(_would_close(wanted.cluster, topic))
-            else:
-                unproven.add(_open_to_all(wanted.cluster, topic))
+            (closed if writers else opened).append(topic)
     ids, coupled = _transactional_ids(wanted, facts)
-    for name in ids:
-        rules = [acl for acl in acls.transactional_ids if matches(acl, name)]
+    for name in sorted(ids):
+        rules = of_ids.of(name)
         bindings |= {FenceBinding(FencedKind.TRANSACTIONAL_ID, name, one) for one in _writers(rules, wanted)}
-        unproven |= _wide_rules(rules, wanted, FencedKind.TRANSACTIONAL_ID, name)
+        for acl in _wide_rules(rules, wanted):
+            wide.setdefault((FencedKind.TRANSACTIONAL_ID, acl), []).append(name)
+    unproven |= {_too_wide(acl, kind, names) for (kind, acl), names in wide.items()}
+    if closed:
+        refused.append(_would_close(wanted.cluster, closed))
+    if opened:
+        unproven.add(_open_to_all(wanted.cluster, opened))
     unproven |= set(_super_users(wanted.cluster, facts))
     unproven |= {FenceObstacle(what, f"{_ACCEPT[:1].upper()}{_ACCEPT[1:]}.") for what in facts.unknown}
     if len(bindings) > BINDINGS_MOST:
@@ -153,6 +166,23 @@ def _refused_principals(wanted: FenceWanted) -> list[FenceObstacle]:
     return found
 
 
+class _RulesByName:
+    """The rules for each name. Thousands of topics and of rules need no look at every pair."""
+
+    def __init__(self, acls: Iterable[TopicAcl]) -> None:
+        self._wide: list[TopicAcl] = []
+        self._literal: dict[str, list[TopicAcl]] = {}
+        for acl in acls:
+            if _is_wide(acl):
+                self._wide.append(acl)
+            else:
+                self._literal.setdefault(acl.name, []).append(acl)
+
+    def of(self, name: str) -> list[TopicAcl]:
+        """Return the rules that match a name."""
+        return [acl for acl in (*self._literal.get(name, ()), *self._wide) if matches(acl, name)]
+
+
 def _writers(rules: Iterable[TopicAcl], wanted: FenceWanted) -> set[str]:
     """Return whom to deny: whom one of the rules lets write, and those that the operator names."""
     by_rule = {acl.principal for acl in rules if _lets_write(acl)}
@@ -163,41 +193,41 @@ def _lets_write(acl: TopicAcl) -> bool:
     return acl.permission == Permission.ALLOW and acl.operation in _WRITING
 
 
-def _wide_rules(rules: Iterable[TopicAcl], wanted: FenceWanted, kind: FencedKind, name: str) -> set[FenceObstacle]:
-    found: set[FenceObstacle] = set()
-    for acl in rules:
-        if not _lets_write(acl) or acl.principal in wanted.own_principals:
-            continue
-        if acl.principal == ANYBODY:
-            found.add(
-                FenceObstacle(
-                    f"{acl} lets everybody write to {kind} {name}, and a DENY for everybody would stop mm2py, too.",
-                    "Replace it by rules that name principals, or name those that write: --principal User:NAME;"
-                    f" {_ACCEPT}.",
-                )
-            )
-        elif acl.pattern == Pattern.PREFIXED or acl.name == ANY_TOPIC:
-            found.add(
-                FenceObstacle(
-                    f"{acl} reaches beyond {kind} {name}: what else it covers, also what is made later, is not fenced.",
-                    f"Replace it by a rule for each name; {_ACCEPT}.",
-                )
-            )
-    return found
+def _wide_rules(rules: Iterable[TopicAcl], wanted: FenceWanted) -> list[TopicAcl]:
+    """Return the rules by which more may be written than DENYs of names reach."""
+    theirs = [acl for acl in rules if _lets_write(acl) and acl.principal not in wanted.own_principals]
+    return [acl for acl in theirs if acl.principal == ANYBODY or _is_wide(acl)]
 
 
-def _would_close(cluster: str, topic: str) -> FenceObstacle:
+def _is_wide(acl: TopicAcl) -> bool:
+    return acl.pattern == Pattern.PREFIXED or acl.name == ANY_TOPIC
+
+
+def _too_wide(acl: TopicAcl, kind: FencedKind, names: Sequence[str]) -> FenceObstacle:
+    where = f"{kind} {in_short(names)}"
+    if acl.principal == ANYBODY:
+        return FenceObstacle(
+            f"{acl} lets everybody write to {where}, and a DENY for everybody would stop mm2py, too.",
+            f"Replace it by rules that name principals, or name those that write: --principal User:NAME; {_ACCEPT}.",
+        )
     return FenceObstacle(
-        f"{topic} has no ACL, and {cluster} may leave such topics open to everybody (allow.everyone.if.no.acl.found):"
-        " the first ACL, even a DENY, would shut out its readers and mm2py.",
-        f"Allow first what is needed: ALLOW READ on {topic} for its readers and mm2py, WRITE for its producers. Or use"
-        " --hook-fence CMD.",
+        f"{acl} reaches beyond {where}: what else it covers, also what is made later, is not fenced.",
+        f"Replace it by a rule for each name; {_ACCEPT}.",
     )
 
 
-def _open_to_all(cluster: str, topic: str) -> FenceObstacle:
+def _would_close(cluster: str, topics: Sequence[str]) -> FenceObstacle:
     return FenceObstacle(
-        f"{topic} has no ACL, and {cluster} may leave such topics open to everybody (allow.everyone.if.no.acl.found).",
+        f"No ACL names {in_short(topics)}, and {cluster} may leave such topics open to everybody"
+        " (allow.everyone.if.no.acl.found): the first ACL, even a DENY, would shut out its readers and mm2py.",
+        "Allow first what is needed: ALLOW READ for readers and mm2py, WRITE for producers. Or use --hook-fence CMD.",
+    )
+
+
+def _open_to_all(cluster: str, topics: Sequence[str]) -> FenceObstacle:
+    return FenceObstacle(
+        f"No ACL names {in_short(topics)}, and {cluster} may leave such topics open to everybody"
+        " (allow.everyone.if.no.acl.found).",
         f"Give it ACLs that name its readers and producers, or use --hook-fence CMD; {_ACCEPT}.",
     )
 

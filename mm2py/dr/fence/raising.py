@@ -79,10 +79,13 @@ def _record(plan: FencePlan, flow: str, before: FenceRecord | None, write: Fence
     """Return the record of a fence: what this plan adds, and what an earlier one has added and not given back."""
     up = before if before is not None and before.is_up else None
     if up is not None and up.state is FenceState.LIFTING:
-        raise FenceRefused(f"{up.who_and_why} is lifting the fence.", remedy="Finish that first: mm2py dr unfence.")
+        raise FenceRefused(
+            f"{up.who_and_why} is lifting the fence.", remedy=f"Finish that first: mm2py dr unfence FILE '{flow}'."
+        )
     if up is not None and up.way is not plan.wanted.way:
         raise FenceRefused(
-            f"A fence by {up.way} stands, of {up.who_and_why}.", remedy="Lift it first: mm2py dr unfence."
+            f"A fence by {up.way} stands, of {up.who_and_why}.",
+            remedy=f"Lift it first: mm2py dr unfence FILE '{flow}'.",
         )
     own = set() if up is None else set(up.bindings)
     bindings = tuple(sorted(own | set(plan.added)))

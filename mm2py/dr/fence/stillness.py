@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Final
 
 from mm2py.kafka.port import TopicPartition
@@ -20,9 +21,10 @@ MOVED_KEPT: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class FenceSample:
-    """What the leaders of all fenced partitions say at one time."""
+    """What the leaders of all fenced partitions say at one time, between ``at_s`` and ``answered_s``."""
 
     at_s: float
+    """When they were asked."""
     ends: Mapping[TopicPartition, int]
     """Where each leader's log ends, replicated or not."""
     stable: Mapping[TopicPartition, int]
@@ -30,6 +32,8 @@ class FenceSample:
     producers: Mapping[TopicPartition, Sequence[ActiveProducer]]
     unread: Sequence[str] = ()
     """What was not answered, each a sentence."""
+    answered_s: float = -inf
+    """When the last of them had answered; if it is not given, at once."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -55,7 +59,8 @@ class Stillness:
     """What the samples say so far."""
 
     since_s: float
-    """Since when nothing has moved. Each look at which a partition did not answer begins anew."""
+    """Since when nothing has moved. Each look at which a partition did not answer begins anew. It begins with the last
+    answer of a look: a look that takes 30 s, because a broker is slow, is no proof of 30 s."""
     last: FenceSample
     moved: tuple[str, ...] = ()
     """What has moved, the latest last."""
@@ -63,7 +68,7 @@ class Stillness:
     @property
     def still_s(self) -> float:
         """For how long nothing has moved."""
-        return self.last.at_s - self.since_s
+        return max(0.0, self.last.at_s - self.since_s)
 
     @property
     def open(self) -> list[BegunTransaction]:
@@ -111,12 +116,13 @@ class Stillness:
 
 def look_again(before: Stillness | None, sample: FenceSample) -> Stillness:
     """Return what is known after one more sample."""
+    answered_s = max(sample.at_s, sample.answered_s)
     if before is None:
-        return Stillness(sample.at_s, sample)
+        return Stillness(answered_s, sample)
     moved = list(_movements(before.last, sample))
     if not moved and not sample.unread and not before.last.unread:
         return replace(before, last=sample)
-    return Stillness(sample.at_s, sample, (*before.moved, *moved)[-MOVED_KEPT:])
+    return Stillness(answered_s, sample, (*before.moved, *moved)[-MOVED_KEPT:])
 
 
 def _movements(before: FenceSample, now: FenceSample) -> Iterable[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from mm2py.clock import Clock
@@ -64,9 +65,11 @@ async def _open(inquiry: FenceInquiry, topics: Sequence[str], clock: Clock) -> l
 
 
 async def _sample(inquiry: FenceInquiry, topics: Sequence[str], clock: Clock) -> FenceSample:
+    begun_s = clock.monotonic()
     try:
-        return await inquiry.sample(topics, clock.monotonic())
+        sample = await inquiry.sample(topics, begun_s)
     except KafkaError as error:
         if not error.retriable:
             raise
-        return FenceSample(clock.monotonic(), {}, {}, {}, (str(error),))
+        sample = FenceSample(begun_s, {}, {}, {}, (str(error),))
+    return replace(sample, answered_s=clock.monotonic())

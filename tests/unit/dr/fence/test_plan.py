@@ -109,7 +109,7 @@ def test_a_binding_that_was_there_is_not_the_fences() -> None:
         (facts(allow("*")), "reaches beyond topic orders", "a rule for each name"),
         (facts(allow(ORDERS), super_users=""), "super users (whose names brokers do not tell)", "super.users"),
         (facts(allow(ORDERS), super_users="User:root"), "super users (User:root)", "super.users"),
-        (facts(open_without_acl=True), "orders has no ACL", "Give it ACLs"),
+        (facts(open_without_acl=True), "No ACL names orders", "Give it ACLs"),
         (facts(allow(ORDERS), unknown=["Broker 2 does not tell."]), "Broker 2 does not tell", "--accept-unproven"),
     ],
 )
@@ -206,6 +206,40 @@ def test_the_size_says_that_small_records_may_pass_and_why_transactions_refuse_i
 def test_a_hook_changes_nothing_by_itself() -> None:
     found = plan(facts(allow(ORDERS, "User:*"), super_users=""), way=FenceWay.HOOK)
     assert not found.bindings and found.sizes is None and not found.unproven and not found.refused
+
+
+def test_what_is_the_same_for_many_topics_is_told_once() -> None:
+    """A rule for a prefix matches thousands of topics: a line for each would hide what else is not proven."""
+    topics = [f"ord-{number}" for number in range(3_000)]
+    wide = [allow("ord", pattern=Pattern.PREFIXED), allow("*", "User:*")]
+    made = plan(facts(*wide, super_users=""), *topics)
+    assert len(made.unproven) == 3 and len(made.bindings) == 3_000
+    assert sum("ord-0, ord-1, ord-2, ord-3, ord-4 and 2995 more" in one.what for one in made.unproven) == 2
+    opened = plan(facts(open_without_acl=True), *topics)
+    assert ["ord-0, ord-1, ord-2, ord-3, ord-4 and 2995 more" in one.what for one in opened.unproven] == [True]
+    closed = plan(facts(open_without_acl=True), *topics, principals=["User:app"])
+    assert len(closed.refused) == 1
+
+
+def test_a_plan_is_the_same_although_a_transactional_producer_has_something_else_open() -> None:
+    """An application that is transactional commits many times a second, and writes to other topics, too. Its fence
+    could not be raised if the plan counted as changed by that."""
+
+    def at_a_moment(*others: str) -> FencePlan:
+        partitions = frozenset({(ORDERS, 0), *((one, 0) for one in others)})
+        return plan(
+            facts(
+                allow(ORDERS),
+                ids=[allow("tx-1")],
+                producers={(ORDERS, 0): [producer(11)]},
+                transactions=[SeenTransaction("tx-1", 11, "Ongoing", partitions)],
+            )
+        )
+
+    assert at_a_moment().notes != at_a_moment("__consumer_offsets").notes
+    assert at_a_moment().is_same(at_a_moment("__consumer_offsets"))
+    for other in (plan(facts(allow(ORDERS))), plan(facts(allow(ORDERS), super_users=""))):
+        assert not at_a_moment().is_same(other)
 
 
 def test_a_fence_too_large_for_its_record_is_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -78,6 +79,16 @@ def test_a_movement_names_who_wrote() -> None:
 def test_after_the_last_movement_ten_seconds_count_again() -> None:
     found = judged(sample(0.0), sample(5.0, 11), sample(15.0, 11))
     assert found.is_proven
+
+
+def test_a_look_that_takes_long_is_no_proof_of_that_time() -> None:
+    """A broker answers after 12 s. The next look is right after that: the log was watched for half a second."""
+    slow = replace(sample(0.0), answered_s=12.0)
+    assert not judged(slow, sample(12.5)).is_proven
+    assert judged(slow, sample(12.0 + STILL_S)).is_proven
+    after_a_move = judged(sample(0.0), replace(sample(1.0, 11), answered_s=12.0), sample(12.5, 11))
+    assert not after_a_move.is_proven and after_a_move.still_s == 0.5
+    assert judged(slow).still_s == 0.0
 
 
 def test_a_producer_that_brokers_forget_has_not_written() -> None:
