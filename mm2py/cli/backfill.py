@@ -141,7 +141,7 @@ class _Driver:
         if not direction.is_on:
             raise ConfigError(
                 f"{self._settings.flow} is {direction.text}, so it cannot be backfilled.",
-                remedy="Turn it on first, with mm2py dr turn.",
+                remedy=f"Turn it on first: mm2py dr turn FILE '{self._settings.flow}'.",
             )
         if self._options.resume is not None:
             return await self._resume(self._options.resume)

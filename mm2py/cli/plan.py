@@ -522,7 +522,7 @@ def _without_copies(planned: PlannedFlow, stored: StoredInquiry) -> PlannedFlow:
     held = stored.held.get(Kind.SOURCE)
     if held is None or held.state not in OF_DIRECTION:
         return planned
-    note = f"It is {held.text}: it copies nothing until it is turned on with mm2py dr turn."
+    note = f"It is {held.text}: it copies nothing until it is turned on with mm2py dr turn FILE '{planned.flow}'."
     nothing: Mapping[str, Any] = dict.fromkeys(("begins", "creates", "widens", "configs", "acls", "refusals"), ())
     return replace(planned, **nothing, notes=(*planned.notes, note))
 

@@ -173,7 +173,7 @@ class FlowsReading:
     def _both_standby_told(self) -> list[str]:
         """Name pairs of flows of which none is on by the file."""
         return [
-            f"{flow} and {back} are both standby: neither copies until one of them is turned on with mm2py dr turn"
+            f"{flow} and {back} are both standby: neither copies until one is turned on: mm2py dr turn FILE '{flow}'"
             for flow, back in self._in_turns.items()
             if str(flow) < str(back) and self._is_standby(flow) and self._is_standby(back)
         ]

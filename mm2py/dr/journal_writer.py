@@ -46,7 +46,7 @@ class JournalTakenOver(Mm2Error):
     def __init__(self) -> None:
         super().__init__(
             "Another mm2py dr has begun to work on this pair of clusters.",
-            remedy="This one has stopped. See mm2py dr check FILE A->B, and let one of them work.",
+            remedy="This one has stopped. See mm2py dr check FILE 'A->B', and let one of them work.",
         )
 
 

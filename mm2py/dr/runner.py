@@ -166,7 +166,7 @@ class RecoveryRunner:
         if after.effects == (F.ALARM,):
             raise RecoveryStopped(
                 f"The {entry.verb} of {entry.flow} stays {entry.state}: {failure}",
-                remedy="mm2py dr check FILE A->B says what can be done.",
+                remedy=f"mm2py dr check FILE '{entry.flow}' says what can be done.",
             ) from failure
         return after
 
@@ -254,7 +254,7 @@ def first_event(goal: RecoveryGoal, flow: Flow, last: JournalEntry | None) -> Re
             return None
         if goal in (RecoveryGoal.CUTOVER, RecoveryGoal.FAILOVER):
             return _FIRST[goal]
-        raise RunRefused(f"There is no run of {flow} to {goal}.", remedy="See mm2py dr check FILE A->B.")
+        raise RunRefused(f"There is no run of {flow} to {goal}.", remedy=f"See mm2py dr check FILE '{flow}'.")
     if _goes_on(goal, flow, last):
         return E.RESTARTED
     if _is_reached(goal, flow, last):

@@ -276,7 +276,7 @@ class NoSuchTransition(Mm2Error):
         possible = ", ".join(row.event for row in TABLE if row.state is state)
         super().__init__(
             f"The recovery is {state}: {event} cannot happen now.",
-            remedy=f"What can: {possible}. See mm2py dr check FILE A->B.",
+            remedy=f"What can: {possible}. See mm2py dr check FILE 'A->B'.",
         )
 
 

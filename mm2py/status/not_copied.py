@@ -206,9 +206,9 @@ def reason_of_hold(state: str, flow: Flow | str) -> tuple[Reason, str]:
         state: see ``HeldReport.state``.
     """
     if state == "standby":
-        return Reason.STANDBY, "It is turned on with mm2py dr turn."
+        return Reason.STANDBY, f"To turn it on: mm2py dr turn FILE '{flow}'"
     if state == "both-on":
-        return Reason.BOTH_ON, "Turn one of the two off: mm2py dr turn."
+        return Reason.BOTH_ON, f"Turn one of the two off: mm2py dr turn FILE '{flow}' --off"
     return Reason.HELD, f"To copy it again: mm2py resume FILE '{flow}'"
 
 

@@ -234,7 +234,7 @@ def _sentence(
 ) -> str:
     match readiness:
         case Readiness.NOT_COPIED if facts.is_standby and facts.is_enabled:
-            return f"{facts.held.rstrip('.')}; turns on with mm2py dr turn"
+            return f"{facts.held.rstrip('.')}; turns on with mm2py dr turn FILE '{facts.flow}'"
         case Readiness.NOT_COPIED:
             why = "it is switched off" if not facts.is_enabled else f"it is {facts.held}" if facts.held else ""
             first = f"not safe to fail over: {why or facts.not_running}"

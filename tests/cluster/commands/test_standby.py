@@ -157,7 +157,8 @@ def test_status_and_why_name_a_flow_that_is_standby_and_two_that_are_both_on(pai
     def is_told() -> bool:
         code, told = pair.run.status()
         texts = {one["flow"]: one["verdict"]["text"] for one in told["flows"]}
-        return code == 0 and texts[str(pair.back)] == f"{pair.back}: standby by its file; turns on with mm2py dr turn"
+        how = f"turns on with mm2py dr turn FILE '{pair.back}'"
+        return code == 0 and texts[str(pair.back)] == f"{pair.back}: standby by its file; {how}"
 
     pair.run.wait_until(is_told, "the status tells it, and all is well")
     pair.turn(pair.back)

@@ -104,14 +104,16 @@ async def test_both_directions_are_never_turned_on() -> None:
 async def test_the_status_names_the_flow_that_is_standby_and_all_is_well() -> None:
     world = TurnWorld()
     before = {str(one.flow): one for one in (await world.report()).flows}
-    assert before["B->A"].verdict.text == "B->A: standby by its file; turns on with mm2py dr turn", "no worker ran yet"
+    assert before["B->A"].verdict.text == "B->A: standby by its file; turns on with mm2py dr turn FILE 'B->A'", (
+        "no worker ran yet"
+    )
     await copying(world)
     await asyncio.sleep(20)
     report = await world.report()
     assert report.problems == () and report.summary.startswith("copied except B->A (standby since "), report.summary
     there, back = sorted(report.flows, key=lambda one: str(one.flow))
     assert there.verdict.text.startswith("A->B: safe to fail over")
-    assert back.verdict.text == "B->A: standby by its file; turns on with mm2py dr turn"
+    assert back.verdict.text == "B->A: standby by its file; turns on with mm2py dr turn FILE 'B->A'"
     assert back.lag is None and {str(why.reason) for one in back.topics for why in one.not_copied} == {"standby"}
     await world.turn(BACK)
     await world.until(lambda: world.states(BACK) == ["running"])
@@ -119,7 +121,7 @@ async def test_the_status_names_the_flow_that_is_standby_and_all_is_well() -> No
     report = await world.report()
     assert report.problems == () and report.summary.startswith("copied except A->B (standby since "), report.summary
     there, back = sorted(report.flows, key=lambda one: str(one.flow))
-    assert there.verdict.text == f"A->B: standby by {BY}; turns on with mm2py dr turn"
+    assert there.verdict.text == f"A->B: standby by {BY}; turns on with mm2py dr turn FILE 'A->B'"
     assert back.verdict.text.startswith("B->A: safe to fail over")
 
 
