@@ -349,10 +349,11 @@ class _TopRun:
         found = explain_topic(facts, report, key.topic, None, {})
         if found.replicated is Replicated.UNKNOWN:
             return
+        at_ms = self._clock.wall_ms()
         with contextlib.suppress(Mm2Error):  # the look tells what does not answer
             async with sides_of("top", facts.settings) as (source, target):
                 details = await details_of(key.topic, found, facts.settings, source, target)
-            self._take(DetailsTold(key, details))
+            self._take(DetailsTold(key, details, at_ms))
 
     async def _ask_groups(self, flow: Flow) -> None:
         facts = self._state.flow_facts(flow)

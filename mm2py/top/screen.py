@@ -45,6 +45,12 @@ TOPICS_ONCE_MOST: Final = 20
 EVENTS_ONCE_MOST: Final = 10
 QUESTION_MOST: Final = 8
 """How many lines a question may take."""
+DETAILS_KEPT_MS: Final = 60_000
+"""What is asked for only once about a topic is believed for so long."""
+RECENT_SAMPLES: Final = 2
+"""How many samples of a chart are of the last minutes: the newest may have just begun."""
+OLD_MS: Final = 15_000
+"""What an older look has found is not called good any more: a cluster answers slowly, or looks are far apart."""
 _INKS: Final = {Readiness.SAFE: Ink.GOOD, Readiness.BEHIND: Ink.DOUBTFUL, Readiness.UNKNOWN: Ink.DOUBTFUL}
 _TOPICS: Final = (
     TableColumn("TOPIC", 0),
@@ -103,14 +109,16 @@ def screen(state: TopState, width: int, height: int, now_ms: int, *, bars: str =
         case Place.HELP:
             body = [line(one) for one in HELP_LINES]
         case Place.PARTITIONS:
-            body = _partitions(state, width, room)
+            body = _partitions(state, width, room, now_ms)
         case Place.GROUPS:
             body = _groups(state, width, room, now_ms)
         case Place.PROBLEMS:
             body = _problems(state, width, most=20, first=state.problem) or [line("There are no problems.", Ink.GOOD)]
             body += [line(text) for note in _notes(state) for text in wrapped(note, width, 20, indent="  ")]
         case Place.TOPICS:
-            body = _overview(state, width, room, bars)
+            body = _overview(state, width, room, bars, now_ms)
+    if _is_old(state, now_ms):
+        body = [tuple(map(_not_good, one)) for one in body]
     body = _clipped(body, room)
     body += [()] * (room - len(body))
     return [fitted(one, width) for one in [*head, *body, *foot]][-height:]
@@ -123,7 +131,7 @@ def printed(state: TopState, width: int, *, bars: str = BARS) -> str:
     blocks: list[list[ScreenLine]] = [
         [line(f"{time_text(state.look.report.at_ms)}  {state.look.report.summary}")],
         _problems(state, width, most=20),
-        _flows(state, width, bars, sentences_most=20),
+        _flows(state, width, bars, state.look.report.at_ms, sentences_most=20),
         _workers(state, width),
         _topics(state, width, TOPICS_ONCE_MOST + 1, is_selecting=False),
         _events(state, width, EVENTS_ONCE_MOST + 1),
@@ -143,10 +151,24 @@ def _head(state: TopState, width: int, now_ms: int) -> ScreenLine:
         return line("mm2py top: the first look at the clusters ...", Ink.STRONG)
     report = state.look.report
     age = max(0, now_ms - report.at_ms)
-    right = f"  {time_text(report.at_ms).partition('T')[2]}, {ago(age)} ago" if width >= 60 else f"  {ago(age)} ago"
+    right = f"  {_clock(report.at_ms)}, {ago(age)} ago" if width >= 60 else f"  {ago(age)} ago"
     summary = padded(report.summary, max(0, width - width_of(right)))
-    ink = Ink.BAD if report.problems else Ink.STRONG
-    return (Span(summary, ink), Span(right, Ink.FAINT))
+    is_old = _is_old(state, now_ms)
+    ink = Ink.BAD if report.problems else Ink.DOUBTFUL if is_old else Ink.STRONG
+    return (Span(summary, ink), Span(right, Ink.DOUBTFUL if is_old else Ink.FAINT))
+
+
+def _is_old(state: TopState, now_ms: int) -> bool:
+    return state.look is not None and now_ms - state.look.report.at_ms > OLD_MS
+
+
+def _not_good(span: Span) -> Span:
+    return replace(span, ink=Ink.DOUBTFUL) if span.ink is Ink.GOOD else span
+
+
+def _clock(at_ms: int) -> str:
+    """Return the time of day."""
+    return time_text(at_ms).partition("T")[2]
 
 
 def _foot(state: TopState, width: int) -> list[ScreenLine]:
@@ -181,7 +203,7 @@ def _clipped(lines: Sequence[ScreenLine], most: int, what: str = "lines") -> lis
 # -- the overview ------------------------------------------------------------------------------------------------------
 
 
-def _overview(state: TopState, width: int, room: int, bars: str) -> list[ScreenLine]:
+def _overview(state: TopState, width: int, room: int, bars: str, now_ms: int) -> list[ScreenLine]:
     if state.look is None:
         return []
     is_roomy = room >= ROOMY
@@ -189,9 +211,9 @@ def _overview(state: TopState, width: int, room: int, bars: str) -> list[ScreenL
     problems_most = max(1, room // 6)
     if len(problems) > problems_most:
         problems = _clipped(_problems(state, width, most=1), problems_most, "problems: ! shows all")
-    flows = _flows(state, width, bars, sentences_most=3)
+    flows = _flows(state, width, bars, now_ms, sentences_most=3)
     if not is_roomy or len(flows) > room // 2:
-        flows = _flows(state, width, "", sentences_most=1)
+        flows = _flows(state, width, "", now_ms, sentences_most=1)
     flows = _clipped(flows, max(1, room // 2 - len(problems)))
     left = room - len(problems) - len(flows)
     if not is_roomy:
@@ -224,14 +246,17 @@ def _notes(state: TopState) -> list[str]:
     return [] if state.look is None else [f"note: {note}" for note in state.look.report.notes]
 
 
-def _flows(state: TopState, width: int, bars: str, *, sentences_most: int) -> list[ScreenLine]:
+def _flows(state: TopState, width: int, bars: str, now_ms: int, *, sentences_most: int) -> list[ScreenLine]:
     """Return the verdict on each flow, and its numbers with charts of the last hour; without ``bars``: only that."""
     lines: list[ScreenLine] = []
-    for flow in () if state.look is None else state.look.report.flows:
+    if state.look is None:
+        return lines
+    as_of = f"As of {_clock(state.look.report.at_ms)}: " if _is_old(state, now_ms) else ""
+    for flow in state.look.report.flows:
         ink = _INKS.get(flow.verdict.readiness, Ink.BAD)
         if not flow.settings.enabled or any(held.connector is Kind.SOURCE for held in flow.held):
             ink = Ink.DOUBTFUL
-        text = with_file(flow.verdict.text, state.file)
+        text = with_file(f"{as_of}{flow.verdict.text}", state.file)
         lines += [line(one, ink) for one in wrapped(text, width, sentences_most, indent="  ")]
         if bars:
             lines += _numbers(state, flow, width, bars)
@@ -247,13 +272,20 @@ def _numbers(state: TopState, flow: FlowReport, width: int, bars: str) -> list[S
         lag += f", {_moves(flow.movement)}"
     chart = state.charts.get(flow.flow)
     rates = [] if state.look is None else [rate for key, rate in state.look.rates.items() if key.flow == flow.flow]
-    last = None if chart is None else next((one for one in reversed(chart.rate) if one is not None), None)
-    rate = f"copied {rate_text(sum(rates) if rates else last)}"
+    rate = f"copied {rate_text(sum(rates) if rates else _recent_rate(state, flow.flow))}"
     if chart is None:
         return [line(f"{lag}   {rate}")]
     shown = min(SAMPLES, max(5, (width - width_of(lag) - width_of(rate) - 6) // 2))
     marks = [sparkline(numbers[-shown:], bars) for numbers in (chart.lag, chart.rate)]
     return [(Span(f"{lag} "), Span(marks[0], Ink.FAINT), Span(f"   {rate} "), Span(marks[1], Ink.FAINT))]
+
+
+def _recent_rate(state: TopState, flow: Flow) -> float | None:
+    """Return the rate that the history tells of the last minutes, before two looks tell one; None: not known now."""
+    chart, facts = state.charts.get(flow), state.flow_facts(flow)
+    if chart is None or facts is None or facts.positions_unread:
+        return None
+    return next((one for one in reversed(chart.rate[-RECENT_SAMPLES:]) if one is not None), None)
 
 
 def _moves(movement: LagMovement) -> str:
@@ -279,7 +311,7 @@ def _member_row(member: MemberReport) -> TableRow:
             f"{member.state}{', leads' if member.leads and member.state is not MemberState.STOPPED else ''}",
             f"{ago(member.last_seen_ms_ago)} ago",
             f"{member.tasks:,}",
-            f"{bytes_text(member.bytes_per_s)}/s",
+            f"{bytes_text(member.bytes_per_s)}/s" if member.state is MemberState.ALIVE else "-",
             member.version,
             ", ".join(map(str, member.flows)),
         ),
@@ -308,9 +340,14 @@ def _topics(state: TopState, width: int, most: int, *, is_selecting: bool) -> li
     columns = [column for column in _TOPICS if several or column.head != "FLOW"]
     lines = table_lines(columns, rows, lambda row: _topic_row(row, several), width, most, selected=selected)
     if is_empty and most > 1:
-        why = f"no topic has {state.wanted!r}: esc shows all" if state.wanted else "no topic is copied"
+        why = f"no topic has {state.wanted!r}: esc shows all" if state.wanted else _no_topic(state)
         lines.append(line(f"  {why}", Ink.FAINT))
     return lines
+
+
+def _no_topic(state: TopState) -> str:
+    is_unread = state.look is not None and any(flow.unread for flow in state.look.report.flows)
+    return "no topic is known, see above what cannot be read" if is_unread else "no topic is copied"
 
 
 def _topic_row(row: TopicRow, several: bool) -> TableRow:
@@ -319,7 +356,8 @@ def _topic_row(row: TopicRow, several: bool) -> TableRow:
     mark = "! " if row.is_problem else ""
     was, more = "was " if row.is_old else "", "+" if topic.unknown else ""
     lag = "?" if topic.lag is None else f"{was}{topic.lag:,}{more}"
-    age = "?" if topic.lag_s is None else "-" if not topic.lag_s else ago(round(topic.lag_s * 1000))
+    # that none waited before the source fell silent does not say that none waits
+    age = "?" if topic.lag_s is None or row.is_old else "-" if not topic.lag_s else ago(round(topic.lag_s * 1000))
     movement = row.movement
     is_behind = movement is not None and movement.is_behind
     ink = Ink.BAD if row.is_problem else Ink.DOUBTFUL if topic.not_copied or is_behind or row.is_old else Ink.PLAIN
@@ -372,7 +410,7 @@ def _about(flow: Flow, kind: str) -> str:
 # -- one topic, and groups ---------------------------------------------------------------------------------------------
 
 
-def _partitions(state: TopState, width: int, room: int) -> list[ScreenLine]:
+def _partitions(state: TopState, width: int, room: int, now_ms: int) -> list[ScreenLine]:
     if state.opened is None or state.look is None:
         return []
     flow, topic = state.opened
@@ -382,8 +420,10 @@ def _partitions(state: TopState, width: int, room: int) -> list[ScreenLine]:
         return [*lines, line("The last look has not found this flow.", Ink.DOUBTFUL)]
     names = {member.member: member.name for group in state.look.report.groups for member in group.members}
     found = explain_topic(facts, report, topic, None, names, state.details or NO_DETAILS)
-    if state.details is None and found.replicated is Replicated.YES:
-        text = f"{found.text} Not known yet: whether records of it are in quarantine."
+    is_told = state.details is not None and now_ms - state.details_at_ms <= DETAILS_KEPT_MS
+    if not is_told and found.replicated is Replicated.YES:
+        since = "yet" if state.details is None else "any more (space asks again)"
+        text = f"{found.text} Not known {since}: whether records of it are in quarantine."
         found = replace(found, replicated=Replicated.UNKNOWN, text=text)
     lines += _explained(found, state, width, room // 2)
     rows = state.partitions

@@ -110,6 +110,8 @@ class TopState:
     """The selected partition."""
     details: TopicDetails | None = None
     """What is known of ``opened`` besides; None: the answer has not come yet."""
+    details_at_ms: int = 0
+    """When that was asked for."""
     groups: GroupsShown | None = None
     group: str = ""
     """The selected consumer group."""
@@ -175,6 +177,8 @@ class DetailsTold:
 
     key: FlowTopic
     details: TopicDetails
+    at_ms: int
+    """When they were asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,8 +252,9 @@ def step(state: TopState, event: TopEvent) -> Stepped:
             return _listed(replace(state, look=look)), ()
         case HistoriesTold(charts, why):
             return replace(state, charts=charts, no_history=why), ()
-        case DetailsTold(key, details):
-            return (replace(state, details=details) if key == state.opened else state), ()
+        case DetailsTold(key, details, at_ms):
+            is_shown = key == state.opened
+            return (replace(state, details=details, details_at_ms=at_ms) if is_shown else state), ()
         case GroupsRead(groups):
             is_shown = state.groups is not None and state.groups.flow == groups.flow
             return (replace(state, groups=groups) if is_shown else state), ()

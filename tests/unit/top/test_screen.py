@@ -9,15 +9,18 @@ from typing import Any
 import pytest
 
 from mm2py.flow import parse_flow
+from mm2py.group.membership import GroupState
+from mm2py.moments import time_text
 from mm2py.records.control_record import MemberId
 from mm2py.records.pause_record import Pauses, TopicPause
 from mm2py.records.standstill import Cause, Standstill
 from mm2py.status.report import report_of
+from mm2py.status.verdict import Readiness
 from mm2py.status.why import TopicDetails
 from mm2py.top.cells import PLAIN_BARS, Ink, ScreenLine, text_of_line, width_of
 from mm2py.top.flow_chart import ChartEvent, FlowChart
 from mm2py.top.keyboard import KeyTyped
-from mm2py.top.screen import printed, screen
+from mm2py.top.screen import DETAILS_KEPT_MS, OLD_MS, printed, screen
 from mm2py.top.state import (
     ChangeEnded,
     DetailsTold,
@@ -214,8 +217,10 @@ def test_a_topic_is_not_called_replicated_before_the_quarantine_was_read() -> No
     key = FlowTopic(FLOW, "payments")
     state = replace(typed(started(), "enter"), opened=key)
     assert "Not known yet: whether records of it are in quarantine." in shown(state)
-    assert "in quarantine" not in shown(step(state, DetailsTold(key, TopicDetails()))[0])
-    kept, _ = step(state, DetailsTold(key, TopicDetails(quarantined={0: 2})))
+    assert "in quarantine" not in shown(step(state, DetailsTold(key, TopicDetails(), NOW_MS))[0])
+    told, _ = step(state, DetailsTold(key, TopicDetails(), NOW_MS - DETAILS_KEPT_MS))
+    assert "Not known any more (space asks again): whether records of it are in quarantine." in shown(told)
+    kept, _ = step(state, DetailsTold(key, TopicDetails(quarantined={0: 2}), NOW_MS))
     assert "Not all of it is replicated. Partition 0: 2 records that B has refused are in quarantine" in shown(kept)
 
 
@@ -270,10 +275,68 @@ def test_while_the_source_is_silent_no_topic_keeps_up() -> None:
     positions = {("payments", 0): replace(facts, source_end=90, moved_ms=NOW_MS - 60_000)}
     state = started(selected=None, source_unread=("A does not answer.",), positions=positions, gaps=(), standstills=())
     row = row_of(shown(state), "payments")
-    assert " was 0 " in row and row.split()[4:6] == ["?", "?"] and row.endswith("source does not answer")
+    assert row.partition(" was 0 ")[2].split()[:3] == ["?", "?", "?"] and row.endswith("source does not answer")
     assert "keeps up" not in shown(state) and "  lag was " in shown(state)
     opened = typed(state, "/", *"payments", "enter", "enter")
     assert "was 0" in shown(opened) and "source does not answer" in shown(opened)
+
+
+def test_what_an_old_look_has_found_is_not_called_good_any_more() -> None:
+    """A cluster answers slowly, or the laptop was asleep: a flow that was safe then stood there in green."""
+    state = started()
+    assert state.look is not None
+    (flow,) = state.look.report.flows
+    verdict = replace(flow.verdict, readiness=Readiness.SAFE, text="A->B: safe to fail over.")
+    report = replace(state.look.report, flows=(replace(flow, verdict=verdict),), problems=())
+    state, _ = step(state, LookEnded(replace(state.look, report=report)))
+    shown_inks = {}
+    for age_ms in (OLD_MS, OLD_MS + 1):
+        lines = screen(state, 120, 40, NOW_MS + age_ms)
+        (told,) = [one for one in lines if "safe to fail over" in text_of_line(one)]
+        shown_inks[age_ms] = {span.ink for span in told}, lines[0][-1].ink
+    assert shown_inks == {OLD_MS: ({Ink.GOOD}, Ink.FAINT), OLD_MS + 1: ({Ink.DOUBTFUL}, Ink.DOUBTFUL)}
+    assert text_of_line(told) == f"As of {time_text(NOW_MS).partition('T')[2]}: A->B: safe to fail over."
+
+
+def test_a_rate_of_before_is_not_told_as_the_one_of_now() -> None:
+    """The target has been away for half an hour: the last rate that the history knows is from before that."""
+
+    def rate(chart: FlowChart, **extra: Any) -> str:
+        state = looked(TopState("f"), **extra)
+        assert state.look is not None
+        state, _ = step(state, LookEnded(replace(state.look, rates={})))
+        state, _ = step(state, HistoriesTold({FLOW: chart}, ""))
+        (row,) = [one for one in shown(state).splitlines() if "copied " in one and "  lag " in one]
+        return row.partition("copied ")[2].split()[0]
+
+    assert rate(CHART) == "12/s"
+    assert rate(replace(CHART, rate=[12.0, None])) == "12/s", "the newest sample may have just begun"
+    assert rate(replace(CHART, rate=[12.0, None, None])) == "?"
+    assert rate(CHART, positions_unread="B does not answer.") == "?"
+
+
+def test_a_worker_that_has_stopped_copies_at_no_rate() -> None:
+    """What it measured last was shown as its rate, hours later."""
+    facts = facts_of()
+
+    def row_at(at_ms: int) -> str:
+        later = replace(facts, at_ms=at_ms)
+        state, _ = step(TopState("f"), LookEnded(TopLook(later, report_of(later), {})))
+        return row_of(shown(state, 160, 60), "host-0000000a")
+
+    assert "alive" in row_at(NOW_MS) and "B/s" in row_at(NOW_MS)
+    assert "stopped" in row_at(NOW_MS + 60_000) and "B/s" not in row_at(NOW_MS + 60_000)
+
+
+def test_without_topics_it_says_whether_there_are_none_or_they_are_not_known() -> None:
+    empty = {"positions": {}, "gaps": (), "standstills": (), "left_out": {}}
+    for extra, told in (
+        ({"selected": {}}, "no topic is copied"),
+        ({"selected": None, "source_unread": ("A does not answer.",)}, "no topic is known, see above"),
+    ):
+        facts = facts_of(flow_facts(**empty, **extra), state=GroupState())
+        state, _ = step(TopState("f"), LookEnded(TopLook(facts, report_of(facts), {})))
+        assert told in shown(state)
 
 
 def test_every_key_of_the_help_and_every_column_is_on_its_page() -> None:

@@ -191,9 +191,9 @@ def test_enter_opens_a_topic_and_asks_what_else_is_to_be_known_of_it() -> None:
         (1, 5, 15, 10, "host-0000000b"),
     ]
     assert [row.is_problem for row in state.partitions] == [False, True]
-    state, _ = step(state, DetailsTold(orders, TopicDetails(quarantined={0: 2})))
-    assert state.details == TopicDetails(quarantined={0: 2})
-    state, _ = step(state, DetailsTold(FlowTopic(FLOW, "payments"), TopicDetails()))
+    state, _ = step(state, DetailsTold(orders, TopicDetails(quarantined={0: 2}), 5))
+    assert (state.details, state.details_at_ms) == (TopicDetails(quarantined={0: 2}), 5)
+    state, _ = step(state, DetailsTold(FlowTopic(FLOW, "payments"), TopicDetails(), 6))
     assert state.details == TopicDetails(quarantined={0: 2}), "that was about another topic"
     state, done = typed(state, "down", "down", " ", "escape")
     assert (state.partition, state.place, done) == (1, Place.TOPICS, [LookAgain(), AskDetails(orders)])
