@@ -181,6 +181,8 @@ class EventFeed:
         cursor = {**self.positions, **(since or {})}
         number = end if since is None else self._first
         yield f"retry: {RETRY_MS}\nid: {written(cursor)}\n\n"
+        if self._unread:  # a client that gets no event now must not take that for none
+            yield self._alive(cursor)
         if is_missing:
             yield self._missed(cursor)
         while not self._is_closed:

@@ -72,9 +72,9 @@ async function listen(
       const said = (await answer.json().catch(() => ({}))) as { message?: string };
       throw new ApiError(answer.status, said.message ?? `The worker answers with HTTP ${answer.status}.`);
     }
-    opened();
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     let text = "";
+    let isFirst = true; // it comes when the worker has read the topics: only then it is known what there is
     for (;;) {
       const { value, done } = await reader.read();
       if (done) return;
@@ -89,6 +89,8 @@ async function listen(
         if (frame.data) events.push(clamped(JSON.parse(frame.data) as EventBody));
       }
       if (events.length) told(events);
+      if (isFirst) opened();
+      isFirst = false;
     }
   } finally {
     clearTimeout(timer);

@@ -195,6 +195,7 @@ async def test_a_topic_that_cannot_be_read_holds_no_other_up_and_is_named() -> N
         listener = await Listener(feed).connected()
         live.happen()
         assert texts(await listener.events(1)) == ["live 0"]
+        assert "dead cannot be read" in listener.comments[0], "it says so before the first event"
         with pytest.raises(TimeoutError):
             await listener.events(1, within_s=16)
         assert "dead cannot be read" in listener.comments[-1]
