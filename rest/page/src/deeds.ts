@@ -33,6 +33,10 @@ const waiting = (lag: number | null) =>
     ? "How many records wait now is not known."
     : `${lag ? plural(lag, "record") : "No record"} ${lag > 1 ? "wait" : "waits"} now.`;
 
+/** While the source does not answer, the lag is one of before. */
+const waitingOf = (one: { lag_records: number | null; lag_as_of_ms: number | null }) =>
+  waiting(one.lag_as_of_ms === null ? one.lag_records : null);
+
 export const connectorPath = (flow: string) => `/connectors/${encodeURIComponent(`${flow}.MirrorSourceConnector`)}`;
 const topicPath = (flow: string, topic: string) => `${flowPath(flow)}/topics/${encodeURIComponent(topic)}`;
 
@@ -75,6 +79,7 @@ export function verbsOfFlow(flow: FlowBody): Verb[] {
     command: null,
     ofCommand: "No command restarts a flow.",
   };
+  if (flow.why.startsWith("both-on")) return []; // it is turned on and off by mm2py dr turn, and nobody has paused it
   if (flow.state === "held") return flow.why.startsWith("stopped") ? [resume] : [resume, stop];
   return flow.state === "running" ? [pause, stop, restart] : [];
 }
@@ -88,14 +93,14 @@ export function verbsOfTopic(flow: string, topic: TopicBody): Verb[] {
     what:
       `Workers stop reading ${topic.topic} of ${flow} within about a second, with all its partitions and those that are added later.` +
       " It stays paused, whatever happens to workers, until someone resumes it, and the flow is not safe to fail over until then." +
-      ` ${waiting(topic.lag_records)} ${GOES_ON}`,
+      ` ${waitingOf(topic)} ${GOES_ON}`,
     method: "PUT",
     path: `${path}/pause`,
     command: command("pause"),
   };
   const resume: Verb = {
     name: "resume",
-    what: `${topic.topic} of ${flow} goes on behind its last record, with those of its partitions that are paused alone. ${waiting(topic.lag_records)}`,
+    what: `${topic.topic} of ${flow} goes on behind its last record, with those of its partitions that are paused alone. ${waitingOf(topic)}`,
     method: "PUT",
     path: `${path}/resume`,
     command: command("resume"),
@@ -127,7 +132,7 @@ export function verbsOfPartition(flow: string, topic: string, one: PartitionBody
       name: "pause",
       what:
         `Its worker stops reading ${name} of ${flow} within about a second; the other partitions go on. It stays paused until it, or its topic, is resumed,` +
-        ` and the flow is not safe to fail over until then. ${waiting(one.lag_records)} ${GOES_ON}`,
+        ` and the flow is not safe to fail over until then. ${waitingOf(one)} ${GOES_ON}`,
       method: "PUT",
       path: `${path}/pause`,
       command: command("pause"),
@@ -138,7 +143,7 @@ export function verbsOfPartition(flow: string, topic: string, one: PartitionBody
   const at = one.position === null ? "" : `, at source offset ${count(one.position)}`;
   const resume: Verb = {
     name: "resume",
-    what: `${name} of ${flow} goes on behind its last record${at}. ${waiting(one.lag_records)}`,
+    what: `${name} of ${flow} goes on behind its last record${at}. ${waitingOf(one)}`,
     method: "PUT",
     path: `${path}/resume`,
     command: command("resume"),
@@ -206,6 +211,7 @@ export function replaying(flow: string, records: QuarantinedBody[], one: Quarant
     what:
       `${plural(records.length, "record")} (${where.slice(0, 8).join("; ")}${where.length > 8 ? "; …" : ""}) go to the end of the copy of ${topic}` +
       ` on ${target}, behind what was copied since: their order among the others is given up for good. Consumers of the copy read them then.` +
+      (one ? "" : " So do others of it that are put in quarantine until then.") +
       " Those that the target still refuses stay in quarantine.",
     method: "POST",
     path: `${topicPath(flow, topic)}/replay`,

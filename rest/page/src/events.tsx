@@ -2,9 +2,9 @@
 
 import type { EventBody } from "./api";
 import { type Address, go } from "./address";
-import { sentence, time } from "./format";
+import { count, sentence, time } from "./format";
 import { Failure, Waiting } from "./parts";
-import { type Events, keyOf } from "./stream";
+import { EVENTS_MOST, type Events, keyOf } from "./stream";
 
 const BAD = new Set(["gap", "quarantined", "member.evicted", "events.missed"]);
 
@@ -24,6 +24,25 @@ export function EventLines({ events, isOpen }: { events: EventBody[]; isOpen: bo
 /** Says which events are not among those that are shown. */
 export const Unread = ({ events }: { events: Events }) =>
   events.unread ? <p class="note warn">Some events are not shown. {sentence(events.unread)}</p> : null;
+
+/** Says that what is shown is not all that has happened until now. */
+export const NoneNew = ({ events }: { events: Events }) =>
+  events.error && events.events.length > 0 ? (
+    <p class="note warn" role="status">
+      New events are not shown at the moment. {events.error.message} The page asks again by itself.
+    </p>
+  ) : null;
+
+/** Says where the list ends, if it was cut: what is filtered, or happened before, may be behind it. */
+function Oldest({ events: { events } }: { events: Events }) {
+  const oldest = events.at(-1);
+  if (events.length < EVENTS_MOST || !oldest) return null;
+  return (
+    <p class="note warn">
+      Only the newest {count(EVENTS_MOST)} are here, from {time(oldest.at_ms)} on. Older changes of a flow: <code>mm2py history FILE 'A-&gt;B'</code>
+    </p>
+  );
+}
 
 const Time = ({ ms }: { ms: number }) => <time>{time(ms)}</time>;
 
@@ -70,12 +89,9 @@ export function EventsView({ address, events }: { address: Address; events: Even
           {events.isOpen ? "; new ones appear by themselves" : ""}
         </span>
       </div>
-      {events.error && events.events.length > 0 && (
-        <p class="note warn" role="status">
-          New events are not shown at the moment. {events.error.message} The page asks again by itself.
-        </p>
-      )}
+      <NoneNew events={events} />
       <Unread events={events} />
+      <Oldest events={events} />
       {events.error && !events.events.length ? (
         <Failure error={events.error} what="events" />
       ) : !events.isOpen && !events.events.length ? (

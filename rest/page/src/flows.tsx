@@ -4,10 +4,10 @@ import { useMemo } from "preact/hooks";
 import { type Answer, type ClusterBody, type FlowBody, flowPath, get, type HistoryBody } from "./api";
 import { type Address, at, RANGES } from "./address";
 import { Chart, type Drawn } from "./chart";
-import { EventLines, Unread } from "./events";
+import { EventLines, NoneNew, Unread } from "./events";
 import { atLeast, bytes, plural, time } from "./format";
 import { ClusterMap } from "./map";
-import { Failure, Freshness, Link, useStale, Waiting } from "./parts";
+import { Failure, Freshness, Link, PartlyKnown, useStale, Waiting } from "./parts";
 import { type Polled, usePolled } from "./poll";
 import { grid } from "./seen";
 import { Badge, sentenceOf, staleTone, toneOf } from "./state";
@@ -66,6 +66,7 @@ export function FlowsView({ address, known }: { address: Address; known: Known }
                 ) : (
                   <EventLines events={events.events.slice(0, 8)} isOpen={events.isOpen} />
                 )}
+                <NoneNew events={events} />
                 <Unread events={events} />
               </section>
             )}
@@ -105,11 +106,7 @@ function FlowCard(props: { flow: FlowBody; range: string; lookedAt: number; stal
         {sentenceOf(flow)}
       </p>
       {flow.verdict && flow.why && <p class="note bad pre">{flow.why}</p>}
-      {flow.unread.map((one) => (
-        <p key={one} class="note warn">
-          Only part is known: {one}
-        </p>
-      ))}
+      <PartlyKnown flow={flow} />
       {flow.verdict && <Figures flow={flow} />}
       {flow.verdict && <Verbs verbs={verbsOfFlow(flow)} of={flow.flow} />}
       {flow.verdict && <FlowChart flow={flow.flow} range={range} lookedAt={lookedAt} />}
@@ -177,9 +174,18 @@ function FlowChart({ flow, range, lookedAt }: { flow: string; range: string; loo
     }
     return { ...grid(`flow ${flow}`, lookedAt), leftOut: [] };
   }, [history.value, history.value ? 0 : lookedAt]);
-  const note = history.value ? history.value.body.problem : seenNote(drawn, range);
+  const note = history.value ? writtenNote(history.value.body) : seenNote(drawn, range);
   const silence = history.value && history.error ? `As of ${time(history.atMs)}. ${history.error.message} ` : "";
   return <Chart drawn={drawn} flow={flow} note={silence + note} />;
+}
+
+const WRITTEN_LATE_MS = 90_000;
+
+/** Why the newest stretch of a chart is not known. */
+function writtenNote({ problem, newest_ms: newest, to_ms: to }: HistoryBody): string {
+  if (problem) return problem;
+  if (newest === null) return "No worker has written a history of it yet.";
+  return to - newest > WRITTEN_LATE_MS ? `No worker has written anything since ${time(newest)}.` : "";
 }
 
 function seenNote(drawn: Drawn, range: string): string {

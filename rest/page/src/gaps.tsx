@@ -15,7 +15,7 @@ import { type Address, go } from "./address";
 import { FlowChoice, flowOf } from "./choice";
 import { accepting, replaying } from "./deeds";
 import { count, plural, seconds, time } from "./format";
-import { Freshness, Waiting } from "./parts";
+import { Freshness, PartlyKnown, Waiting } from "./parts";
 import { type Polled, usePolled } from "./poll";
 import { type Column, Rows } from "./rows";
 import { useMay, Verbs } from "./verbs";
@@ -33,6 +33,7 @@ const fits = (address: Address, ...names: string[]) => names.some((one) => one.t
 export function GapsView({ address, flows }: { address: Address; flows: Polled<Answer<FlowBody[]>> }) {
   const known = flows.value?.body ?? [];
   const flow = flowOf(address, known);
+  const body = known.find((one) => one.flow === flow);
   const set = (part: Partial<Address>) => go({ ...address, flow, ...part }, { replace: true });
   return (
     <>
@@ -54,9 +55,10 @@ export function GapsView({ address, flows }: { address: Address; flows: Polled<A
               also what needs nobody: gaps that were passed, records that were replayed
             </label>
           </div>
+          <PartlyKnown flow={body} />
           <Gaps address={address} flow={flow} />
           <Quarantine address={address} flow={flow} />
-          <Backfills address={address} flow={flow} isPartial={!!known.find((one) => one.flow === flow)?.unread.length} />
+          <Backfills address={address} flow={flow} isPartial={!!body?.unread.length} />
         </>
       )}
     </>
@@ -120,7 +122,7 @@ function Gaps({ address, flow }: Shown) {
 
 function Quarantine({ address, flow }: Shown) {
   const path = `${flowPath(flow)}/quarantine`;
-  const found = usePolled(path, 30_000, (signal) => getAll<QuarantinedBody>(path, signal));
+  const found = usePolled(path, 5000, (signal) => getAll<QuarantinedBody>(path, signal));
   const may = useMay("operator");
   const all = found.value?.body.filter((one) => fits(address, one.topic)) ?? [];
   const waiting = all.filter((one) => one.replayed_at_ms === null);

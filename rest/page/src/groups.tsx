@@ -35,6 +35,7 @@ export function GroupsView({ address, flows }: { address: Address; flows: Polled
   const groups = usePolled(path, 10_000, (signal) => readGroups(path ?? "", signal));
   const isStale = useStale(groups);
   const all = groups.value?.groups ?? [];
+  const isAlone = !!groups.value?.unread;
   const one = all.find((each) => each.group === address.group);
   return (
     <>
@@ -44,13 +45,13 @@ export function GroupsView({ address, flows }: { address: Address; flows: Polled
       {flow && <Freshness of={groups} what={`the groups of ${flow}`} />}
       {flow && !groups.value && !groups.error && <Waiting what={`the groups of ${flow}`} />}
       {groups.value?.unread && <p class="note warn">Only the target tells of them, as of their last checkpoints: {groups.value.unread}</p>}
-      {groups.value && !address.group && <GroupList address={address} flow={flow} groups={all} isStale={isStale} />}
+      {groups.value && !address.group && <GroupList address={address} flow={flow} groups={all} isAlone={isAlone} isStale={isStale} />}
       {groups.value && address.group && (
         <>
           <p>
             <Link to={at({ view: "groups", flow })}>All groups of {flow}</Link>
           </p>
-          {one ? <OneGroup address={address} group={one} isStale={isStale} /> : <p class="note">There is no group {address.group}.</p>}
+          {one ? <OneGroup address={address} group={one} isStale={isStale} /> : <p class="note">{isAlone ? "The target has no checkpoint of" : "There is no"} group {address.group}.</p>}
         </>
       )}
     </>
@@ -74,8 +75,15 @@ const because = (group: GroupBody) => group.why || leftOut(group) || group.note;
 
 const again = (value: number | null) => (value === null ? "not known" : value ? `up to ${count(value)}` : "none");
 
-function GroupList(props: { address: Address; flow: string; groups: GroupBody[]; isStale: boolean }) {
-  const { address, flow, groups, isStale } = props;
+function GroupList(props: {
+  address: Address;
+  flow: string;
+  groups: GroupBody[];
+  /** The target alone tells of them. */
+  isAlone: boolean;
+  isStale: boolean;
+}) {
+  const { address, flow, groups, isAlone, isStale } = props;
   const wanted = address.q.toLowerCase();
   const shown = groups.filter(
     (one) => one.group.toLowerCase().includes(wanted) && (address.show !== "problems" || !one.ready),
@@ -136,7 +144,7 @@ function GroupList(props: { address: Address; flow: string; groups: GroupBody[];
         keyOf={(one) => one.group}
         sort={address.sort || "ready"}
         onSort={(sort) => set({ sort })}
-        empty={groups.length ? "No group fits." : "No consumer group has committed offsets of these topics."}
+        empty={groups.length ? "No group fits." : isAlone ? "The target has a checkpoint of no group." : "No consumer group has committed offsets of these topics."}
         columns={columns}
       />
     </>

@@ -178,7 +178,7 @@ function Signed({ session, problem, onLogOut }: { session: Session; problem: str
         {address.view === "groups" && <GroupsView address={address} flows={flows} />}
         {address.view === "gaps" && <GapsView address={address} flows={flows} />}
         {address.view === "settings" && <SettingsView address={address} flows={flows} />}
-        {address.view === "workers" && <WorkersView address={address} />}
+        {address.view === "workers" && <WorkersView address={address} flows={flows} />}
         {address.view === "events" && <EventsView address={address} events={seesAll ? events : NOT_SEEN} />}
       </main>
       <Title of={flows} />
@@ -198,7 +198,10 @@ function Title({ of }: { of: Polled<Answer<FlowBody[]>> }) {
     };
     tell();
     document.addEventListener("visibilitychange", tell);
-    return () => document.removeEventListener("visibilitychange", tell);
+    return () => {
+      document.removeEventListener("visibilitychange", tell);
+      document.title = "mm2py (not watched)"; // nobody is logged in any more
+    };
   }, [bad, isStale]);
   return null;
 }

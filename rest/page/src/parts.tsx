@@ -1,7 +1,7 @@
 // Small parts that several views use.
 
 import type { ComponentChildren } from "preact";
-import type { ApiError } from "./api";
+import type { ApiError, FlowBody } from "./api";
 import { type Address, write } from "./address";
 import { seconds, time } from "./format";
 import { type Polled, useNow } from "./poll";
@@ -49,6 +49,17 @@ export const Failure = ({ error, what }: { error: ApiError; what: string }) =>
       Nothing is known of {what}. {error.message} The page asks again by itself.
     </p>
   );
+
+/** Says what is not known of a flow: lists of it may leave something out. */
+export const PartlyKnown = ({ flow }: { flow: FlowBody | undefined }) => (
+  <>
+    {flow?.unread.map((one) => (
+      <p key={one} class="note warn">
+        Only part is known: {one}
+      </p>
+    ))}
+  </>
+);
 
 export const Waiting = ({ what }: { what: string }) => <p class="note">Asking for {what} …</p>;
 

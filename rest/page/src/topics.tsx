@@ -3,7 +3,7 @@
 import { type Answer, type FlowBody, flowPath, getAll, type Movement, type PartitionBody, type TopicBody, type WorkerBody } from "./api";
 import { type Address, at, go, write } from "./address";
 import { bytes, count, plural, seconds, time, UNKNOWN } from "./format";
-import { Freshness, Link, Spark, Waiting } from "./parts";
+import { Freshness, Link, PartlyKnown, Spark, Waiting } from "./parts";
 import { FlowChoice, flowOf } from "./choice";
 import { type Polled, usePolled } from "./poll";
 import { type Column, Rows } from "./rows";
@@ -28,7 +28,7 @@ export function TopicsView({ address, flows }: { address: Address; flows: Polled
     const atMs = Date.now();
     const everyMs = Math.max(2000, 4 * (atMs - begunMs));
     for (const one of found.body) {
-      note(`${flow} ${one.topic}`, { atMs, records: one.lag_records, seconds: one.lag_s }, everyMs, SPARK_POINTS);
+      note(`${flow} ${one.topic}`, { atMs, records: one.lag_as_of_ms === null ? one.lag_records : null, seconds: one.lag_s }, everyMs, SPARK_POINTS);
     }
     return found;
   });
@@ -36,16 +36,19 @@ export function TopicsView({ address, flows }: { address: Address; flows: Polled
   const names = new Map(workers.value?.body.map((one) => [one.member.member, one.member.name]));
   const all = topics.value?.body ?? [];
   const one = all.find((each) => each.topic === address.topic);
+  const body = known.find((each) => each.flow === flow);
+  const isPartial = !!body?.unread.length;
   return (
     <>
       <h1>
         <FlowChoice address={address} flow={flow} flows={known} /> {address.topic || "topics"}
       </h1>
       {flow && <Freshness of={topics} what={`the topics of ${flow}`} lookAgeS={topics.value?.ageS ?? null} />}
+      <PartlyKnown flow={body} />
       {flow && !topics.value && !topics.error && <Waiting what={`the topics of ${flow}`} />}
-      {topics.value && !address.topic && <TopicList address={address} flow={flow} topics={all} names={names} />}
+      {topics.value && !address.topic && <TopicList address={address} flow={flow} topics={all} names={names} isPartial={isPartial} />}
       {topics.value && address.topic && (
-        <OneTopic key={address.topic} address={address} flow={flow} topic={one} name={address.topic} />
+        <OneTopic key={address.topic} address={address} flow={flow} topic={one} name={address.topic} isPartial={isPartial} />
       )}
     </>
   );
@@ -59,12 +62,23 @@ interface OfALag {
 
 const noteOf = (one: OfALag) => one.lag_note.replace("lag_as_of_ms", time(one.lag_as_of_ms));
 
+/** That a lag is one of before: the source does not answer. */
+const AsOf = ({ of }: { of: OfALag }) =>
+  of.lag_records !== null && of.lag_as_of_ms !== null ? <span class="warn"> as of {time(of.lag_as_of_ms)}</span> : null;
+
 const Lag = ({ of }: { of: OfALag }) => (
   <span title={noteOf(of)}>
     {count(of.lag_records)}
-    {of.lag_records !== null && of.lag_as_of_ms !== null && <span class="warn"> as of {time(of.lag_as_of_ms)}</span>}
+    <AsOf of={of} />
   </span>
 );
+
+/** How long the oldest record has waited. That none waited before the source fell silent does not say that none waits. */
+const age = (of: OfALag & { lag_s: number | null }) =>
+  of.lag_as_of_ms !== null && !of.lag_records ? UNKNOWN : seconds(of.lag_s);
+
+/** How a lag moves now; null: it is one of before. */
+const movementOf = (of: OfALag, movement: Movement | null | undefined) => (of.lag_as_of_ms === null ? movement : null);
 
 const MODES =
   "How the last batch travelled: passed as bytes, repacked (small ones became one), or rebuilt, because it could not stay as it was.";
@@ -106,8 +120,17 @@ function Trend({ of }: { of: Movement | null | undefined }) {
   );
 }
 
-function TopicList(props: { address: Address; flow: string; topics: TopicBody[]; names: Map<string, string> }) {
-  const { address, flow, topics, names } = props;
+interface OfTopics {
+  address: Address;
+  flow: string;
+  /** Not everything could be read of the flow: what is not there may not be known. */
+  isPartial: boolean;
+}
+
+const NONE_KNOWN = "None is known, but not everything could be read of this flow.";
+
+function TopicList(props: OfTopics & { topics: TopicBody[]; names: Map<string, string> }) {
+  const { address, flow, topics, names, isPartial } = props;
   const wanted = address.q.toLowerCase();
   const shown = topics.filter((one) => {
     if (wanted && !`${one.topic} ${one.remote_topic}`.toLowerCase().includes(wanted)) return false;
@@ -137,8 +160,8 @@ function TopicList(props: { address: Address; flow: string; topics: TopicBody[];
       by: (one) => one.lag_records ?? -1,
       cell: (one) => <Lag of={one} />,
     },
-    { name: "age", title: "Behind", isNumber: true, by: (one) => one.lag_s ?? -1, cell: (one) => seconds(one.lag_s) },
-    { name: "trend", title: "Moves", isWide: true, cell: (one) => <Trend of={one.copy?.movement} /> },
+    { name: "age", title: "Behind", isNumber: true, by: (one) => one.lag_s ?? -1, cell: age },
+    { name: "trend", title: "Moves", isWide: true, cell: (one) => <Trend of={movementOf(one, one.copy?.movement)} /> },
     {
       name: "spark",
       title: "Lately",
@@ -187,11 +210,19 @@ function TopicList(props: { address: Address; flow: string; topics: TopicBody[];
         keyOf={(one) => one.topic}
         sort={address.sort || "reason"}
         onSort={(sort) => set({ sort })}
-        empty={address.show === "problems" ? "Every topic that is selected is copied." : "No topic fits."}
+        empty={noTopic(address, isPartial, !topics.every(isLeftOut))}
         columns={columns}
       />
     </>
   );
+}
+
+/** What an empty list of topics says: that all is well only if all is known, and no filter by name has left anything out. */
+function noTopic(address: Address, isPartial: boolean, someSelected: boolean): string {
+  if (address.q) return "No topic fits.";
+  if (isPartial) return NONE_KNOWN;
+  if (!someSelected && address.show !== "all") return "No topic is selected.";
+  return address.show === "problems" ? "Every topic that is selected is copied." : "No topic fits.";
 }
 
 const Reason = ({ topic }: { topic: TopicBody }) => (
@@ -201,14 +232,19 @@ const Reason = ({ topic }: { topic: TopicBody }) => (
   </span>
 );
 
-function OneTopic(props: { address: Address; flow: string; topic: TopicBody | undefined; name: string }) {
-  const { address, flow, topic, name } = props;
+function OneTopic(props: OfTopics & { topic: TopicBody | undefined; name: string }) {
+  const { address, flow, topic, name, isPartial } = props;
   const back = (
     <p>
       <Link to={at({ view: "topics", flow })}>All topics of {flow}</Link>
     </p>
   );
-  if (!topic) return <>{back}<p class="note bad">The source shows no topic {name}, and {flow} selects none of this name.</p></>;
+  if (!topic) {
+    const none = isPartial
+      ? `Nothing is known of a topic ${name}: not everything could be read of ${flow}.`
+      : `The source shows no topic ${name}, and ${flow} selects none of this name.`;
+    return <>{back}<p class="note bad">{none}</p></>;
+  }
   return (
     <>
       {back}
@@ -223,9 +259,10 @@ function OneTopic(props: { address: Address; flow: string; topic: TopicBody | un
         {topic.copy && (
           <>
             {plural(topic.copy.partitions, "partition")}, {count(topic.lag_records)} records behind
+            <AsOf of={topic} />
             {topic.lag_bytes ? ` (about ${bytes(topic.lag_bytes)})` : ""}
-            {topic.lag_s !== null && `, ${seconds(topic.lag_s)}`}.{" "}
-            <Trend of={topic.copy.movement} />
+            {topic.lag_s !== null && `, ${age(topic)}`}.{" "}
+            <Trend of={movementOf(topic, topic.copy.movement)} />
           </>
         )}
       </p>
@@ -244,7 +281,7 @@ function OneTopic(props: { address: Address; flow: string; topic: TopicBody | un
           {one.remedy && <p>What to do: {one.remedy}</p>}
         </div>
       ))}
-      {topic.copy && <PartitionList address={address} flow={flow} topic={topic.topic} />}
+      {topic.copy && <PartitionList address={address} flow={flow} topic={topic.topic} isPartial={isPartial} />}
     </>
   );
 }
@@ -255,7 +292,14 @@ interface Partitions {
   ageS: number | null;
 }
 
-function PartitionList({ address, flow, topic }: { address: Address; flow: string; topic: string }) {
+/** What an empty list of partitions says. A topic that the source does not show has none, and is not copied. */
+function noPartition({ items, total }: Partitions, isPartial: boolean): string {
+  if (!total) return "No partition of it is known.";
+  if (items.length < total) return "All that are here are copied; the others are coming.";
+  return isPartial ? NONE_KNOWN : "Every partition is copied.";
+}
+
+function PartitionList({ address, flow, topic, isPartial }: OfTopics & { topic: string }) {
   const path = `${flowPath(flow)}/topics/${encodeURIComponent(topic)}/partitions`;
   const partitions = usePolled<Partitions>(path, 2000, async (signal, part) => {
     const found = await getAll<PartitionBody>(path, signal, (items, total) => part({ items, total, ageS: null }));
@@ -300,8 +344,8 @@ function PartitionList({ address, flow, topic }: { address: Address; flow: strin
       by: (one) => one.lag_records ?? -1,
       cell: (one) => <Lag of={one} />,
     },
-    { name: "age", title: "Behind", isNumber: true, by: (one) => one.lag_s ?? -1, cell: (one) => seconds(one.lag_s) },
-    { name: "trend", title: "Moves", isWide: true, cell: (one) => <Trend of={one.movement} /> },
+    { name: "age", title: "Behind", isNumber: true, by: (one) => one.lag_s ?? -1, cell: age },
+    { name: "trend", title: "Moves", isWide: true, cell: (one) => <Trend of={movementOf(one, one.movement)} /> },
     {
       name: "mode",
       title: "Mode",
@@ -349,7 +393,7 @@ function PartitionList({ address, flow, topic }: { address: Address; flow: strin
             keyOf={(one) => one.partition}
             sort={address.sort}
             onSort={(sort) => go({ ...address, sort }, { replace: true })}
-            empty="Every partition is copied."
+            empty={noPartition(value, isPartial)}
             columns={columns}
           />
         </>

@@ -170,7 +170,7 @@ export function whyNot(failed: unknown, who: Session): string {
     const again = who.login === "token" ? "Open the address that mm2py open FILE prints." : "Log in again.";
     return `${failed.message} ${again}`;
   }
-  const isKnown = failed.status !== 0 && failed.status !== 500;
+  const isKnown = failed.status > 0 && failed.status < 500;
   return isKnown ? failed.message : `${failed.message} It may have been done all the same: look at Events.`;
 }
 

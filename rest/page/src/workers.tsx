@@ -1,14 +1,14 @@
 // The workers of each group, who leads, and since which epoch.
 
-import { getAll, type WorkerBody } from "./api";
+import { type Answer, type FlowBody, getAll, type WorkerBody } from "./api";
 import { type Address, at, go } from "./address";
 import { bytes, count, seconds, UNKNOWN } from "./format";
 import { Freshness, Link, useStale, Waiting } from "./parts";
-import { usePolled } from "./poll";
+import { type Polled, usePolled } from "./poll";
 import { Rows } from "./rows";
 import { Badge, staleTone, type Tone } from "./state";
 
-export function WorkersView({ address }: { address: Address }) {
+export function WorkersView({ address, flows }: { address: Address; flows: Polled<Answer<FlowBody[]>> }) {
   const workers = usePolled("workers", 2000, (signal) => getAll<WorkerBody>("/v1/workers", signal));
   const isStale = useStale(workers, workers.value?.ageS ?? null);
   const groups = new Map<string, WorkerBody[]>();
@@ -16,12 +16,22 @@ export function WorkersView({ address }: { address: Address }) {
     const name = `${one.target} ${one.group}`;
     groups.set(name, [...(groups.get(name) ?? []), one]);
   }
+  // the group of a target that does not answer is not in the list: nothing is known of its workers
+  const unread = new Map<string, string>();
+  for (const { flow, state, why } of flows.value?.body ?? []) {
+    if (state === "unknown" && why) unread.set(flow.split("->")[1] ?? "", why);
+  }
   return (
     <>
       <h1>Workers</h1>
       <Freshness of={workers} what="the workers" lookAgeS={workers.value?.ageS ?? null} />
       {!workers.value && !workers.error && <Waiting what="the workers" />}
       {workers.value && !workers.value.body.length && <p class="note bad">No worker is known. Start one: mm2py FILE</p>}
+      {[...unread].map(([target, why]) => (
+        <p key={target} class="note bad">
+          Nothing is known of the workers that write to {target}. {why}
+        </p>
+      ))}
       {[...groups].map(([name, members]) => (
         <Group key={name} members={members} address={address} isStale={isStale} />
       ))}
@@ -29,10 +39,13 @@ export function WorkersView({ address }: { address: Address }) {
   );
 }
 
+/** Of a group that has stopped, the member that led it last still counts as its leader. */
+const leads = ({ member }: Pick<WorkerBody, "member">) => member.leads && member.state !== "stopped";
+
 function Group({ members, address, isStale }: { members: WorkerBody[]; address: Address; isStale: boolean }) {
   const [first] = members;
   if (!first) return null;
-  const leader = members.find((one) => one.member.leads);
+  const leader = members.find(leads);
   const versions = new Set(members.filter((one) => one.member.state === "alive").map((one) => one.member.version));
   return (
     <section aria-label={`Group ${first.group} into ${first.target}`}>
@@ -59,7 +72,7 @@ function Group({ members, address, isStale }: { members: WorkerBody[]; address: 
             by: (one) => one.member.name,
             cell: ({ member }) => (
               <>
-                {member.name} {member.leads && <Badge tone="off">leader</Badge>}
+                {member.name} {leads({ member }) && <Badge tone="off">leader</Badge>}
               </>
             ),
           },
@@ -87,7 +100,7 @@ function Group({ members, address, isStale }: { members: WorkerBody[]; address: 
             title: "Copies",
             isNumber: true,
             by: (one) => one.member.bytes_per_s,
-            cell: (one) => `${bytes(one.member.bytes_per_s)}/s`,
+            cell: ({ member }) => (member.state === "alive" ? `${bytes(member.bytes_per_s)}/s` : UNKNOWN), // else as last measured
           },
           {
             name: "flows",
