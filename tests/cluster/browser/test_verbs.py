@@ -215,6 +215,36 @@ def test_an_admin_changes_a_setting_after_a_preview(scene: Scene, open_tab: Open
     scene.run.wait_for_event("config.changed", by="rest")
 
 
+def test_what_somebody_else_has_stored_meanwhile_is_not_overwritten(scene: Scene, open_tab: OpenTab) -> None:
+    name = "offset.lag.max"
+    before = scene.setting(name)["value"]
+    tab = open_tab(scene.address)
+    tab.log_in(TOKENS["alice"])
+    tab.go("settings", flow=scene.flow, q=name, show="all")
+    tab.press(f"Change {name}")
+    tab.press("remove it")
+    tab.see("is removed, and has its default")
+    tab.press("keep it")
+    tab.page.get_by_label(name, exact=True).fill("9")
+    tab.press("preview")
+    store = tab.page.get_by_role("button", name="store as version")
+    store.wait_for()
+    config = f"/connectors/{scene.flow}.MirrorSourceConnector/config"
+    scene.ask("PATCH", config, json={name: "11"}, params={"reason": "ticket 12"})
+    try:
+        store.click()
+        told = tab.page.get_by_role("alert").filter(has_text="somebody else has changed the settings meanwhile")
+        told.wait_for()
+        assert "Nothing was stored" in told.inner_text()
+        assert "by alice" in told.inner_text() and "(ticket 12)" in told.inner_text()
+        wait_until(lambda: scene.setting(name)["value"] == "11", "what the other one has stored counts")
+        tab.see("11 → 9")
+        tab.press(f"undo the change of {name}")
+        store.wait_for(state="detached")
+    finally:
+        scene.ask("PATCH", config, json={name: before})
+
+
 # Those who may not
 
 
