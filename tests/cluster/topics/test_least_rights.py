@@ -145,6 +145,7 @@ def test_heartbeats_on_the_source_are_written_and_copied(pair: GuardedPair) -> N
         scene.copied(10)
         copy = f"{scene.alias}.heartbeats"
         run.wait_until(lambda: values(pair.target, copy), "a heartbeat of the source is copied", deadline_s=SLOW_S)
+        run.wait_for_event("path.proven", deadline_s=SLOW_S)  # the worker has read it
         code, found = run.status()
         assert code == 0, found["problems"]
         scene.assert_least()
