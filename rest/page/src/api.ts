@@ -44,6 +44,8 @@ export interface FlowBody {
     behind_s: number | null;
     oldest: string;
   } | null;
+  /** What limits the flow; null: nothing could be read of it. */
+  bottleneck: { cause: string; text: string; remedy: string } | null;
   guarantee: { level: string; reasons: string[] } | null;
   coordinator: string | null;
   workers: number;

@@ -107,6 +107,12 @@ function FlowCard(props: { flow: FlowBody; range: string; lookedAt: number; stal
       </p>
       {flow.verdict && flow.why && <p class="note bad pre">{flow.why}</p>}
       <PartlyKnown flow={flow} />
+      {flow.bottleneck && flow.bottleneck.cause !== "nothing-waits" && (
+        <p class="note">
+          What limits it: {flow.bottleneck.text}
+          {flow.bottleneck.remedy && `. ${flow.bottleneck.remedy}`}
+        </p>
+      )}
       {flow.verdict && <Figures flow={flow} />}
       {flow.verdict && <Verbs verbs={verbsOfFlow(flow)} of={flow.flow} />}
       {flow.verdict && <FlowChart flow={flow.flow} range={range} lookedAt={lookedAt} />}

@@ -72,6 +72,17 @@ def test_a_list_of_what_is_not_copied_is_called_empty_only_if_all_is_known(scene
     tab.see(f"Only part is known: {UNREAD}")
 
 
+def test_a_flow_says_what_limits_it(scene: Scene, tab: Tab) -> None:
+    limit = {"cause": "source-read", "text": "w1 waits for answers of S 90 % of the time", "remedy": "Look at S."}
+    answer(tab, "/v1/flows", flow_as(scene, bottleneck=limit))
+    tab.go("flows")
+    tab.see("What limits it: w1 waits for answers of S 90 % of the time. Look at S.")
+    answer(tab, "/v1/flows", flow_as(scene, bottleneck={"cause": "nothing-waits", "text": "nothing", "remedy": ""}))
+    tab.page.reload()
+    tab.see("records behind")
+    assert "What limits it" not in tab.text()
+
+
 def test_without_selected_topics_it_is_not_said_that_all_are_copied(scene: Scene, tab: Tab) -> None:
     (left_out,) = (one for one in scene.items("topics?limit=1000") if one["topic"] == scene.left_out)
     answer(tab, f"{flow_path(scene)}/topics", page_of(left_out))
