@@ -62,3 +62,9 @@ def ago(ms: int) -> str:
         if seconds < most:
             return f"{seconds / unit:.1f} {name}" if seconds < 10 else f"{seconds / unit:.0f} {name}"
     return f"{seconds / 86_400:.0f} days"
+
+
+def span_s(text: str) -> int | None:
+    """Return the seconds that a span as ``30m`` or ``2h`` means; None: it is none."""
+    found = _AGE.fullmatch(text)
+    return None if found is None else int(found[1]) * _UNIT_S[found[2]]

@@ -82,6 +82,8 @@ class JournalEntry:
     """What has happened, in words."""
     topics: tuple[str, ...] = ()
     """The topics that move, by their names on the source."""
+    window_s: int | None = None
+    """For how long the run may be undone once it is reversed; None: until `dr complete`."""
     facts: RecoveryFacts = field(default_factory=RecoveryFacts)
     """What was seen."""
     kept: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
@@ -253,6 +255,8 @@ class StepTold:
     text: str = ""
     topics: tuple[str, ...] = ()
     """Of a run that begins; the steps behind have the same."""
+    window_s: int | None = None
+    """Likewise."""
     kept: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     kept_in: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -297,6 +301,7 @@ def next_entry(
         author=told.author,
         text=told.text,
         topics=told.topics if is_new or last is None else last.topics,
+        window_s=told.window_s if is_new or last is None else last.window_s,
         facts=seen,
         kept=told.kept,
         kept_in=told.kept_in,
@@ -381,6 +386,7 @@ def encode_journal(record: JournalRecord, written_by: str) -> bytes:
             "took_ms": record.took_ms,
             "text": record.text[:TEXT_MOST],
             "topics": list(record.topics),
+            "window_s": record.window_s,
             "source_ends": dict(facts.source_ends),
             "copied_to": dict(facts.copied_to),
             "target_ends": dict(facts.target_ends),
@@ -420,7 +426,7 @@ def _decoded(found: Any) -> JournalRecord:
         return JournalOpening(term, at_ms, author_of(found))
     if found["kind"] != "entry":
         raise ValueError
-    took_ms = found["took_ms"]
+    took_ms, window_s = found["took_ms"], found.get("window_s")
     return JournalEntry(
         term=term,
         number=_count(found["number"]),
@@ -435,6 +441,7 @@ def _decoded(found: Any) -> JournalRecord:
         author=author_of(found),
         text=plain(found["text"], TEXT_MOST),
         topics=tuple(_text(topic) for topic in found["topics"]),
+        window_s=None if window_s is None else _count(window_s),
         facts=RecoveryFacts(
             source_ends=_offsets(found["source_ends"]),
             copied_to=_offsets(found["copied_to"]),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from mm2py.dr.journal import JournalEntry
-from mm2py.dr.states import RecoveryEvent
+from mm2py.dr.states import MEANING, RecoveryEvent
 from mm2py.moments import duration_text, time_text
 from mm2py.records.author import with_reason
 from mm2py.text_table import text_table
@@ -53,6 +53,13 @@ def _run_lines(run: Sequence[JournalEntry]) -> Iterator[str]:
     )
 
 
+def step_text(entry: JournalEntry) -> str:
+    """Return one step as it is told while a run goes on."""
+    took = "" if entry.took_ms is None else f", after {entry.took_ms / 1000:,.1f} s"
+    text = entry.text or _what(entry) or MEANING[entry.state]
+    return f"{time_text(entry.at_ms)}  {entry.state}{took}: {text}"
+
+
 def _what(entry: JournalEntry) -> str:
     """Return the positions of an entry in words."""
     facts, told = entry.facts, list[str]()
@@ -80,6 +87,7 @@ def report_plain(entries: Sequence[JournalEntry]) -> list[dict[str, Any]]:
             "state": str(run[-1].state),
             "begun_ms": run[0].at_ms,
             "topics": list(run[0].topics),
+            "window_s": run[0].window_s,
             "steps": [_plain_step(entry) for entry in run],
         }
         for run in runs_of(entries)

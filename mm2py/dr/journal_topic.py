@@ -10,7 +10,7 @@ from typing import Final
 from mm2py import __version__
 from mm2py.clock import Clock
 from mm2py.copying.reading.internal_table import DamagedTopic, each_record
-from mm2py.dr.journal import JournalRecord, decode_journal, encode_journal
+from mm2py.dr.journal import AgreedJournal, JournalRecord, agreed, decode_journal, encode_journal
 from mm2py.dr.journal_writer import JournalNotStored, JournalTakenOver, KeptJournal
 from mm2py.flow import ClusterAlias, Flow
 from mm2py.kafka.cluster import fetch_metadata, until_answered
@@ -122,3 +122,16 @@ def _not_stored(alias: ClusterAlias, error: Exception, remedy: str) -> JournalNo
     if isinstance(error, TimeoutError):
         return JournalNotStored(f"{alias} does not answer: the recovery journal is not read or stored.", remedy=remedy)
     return JournalNotStored(f"The recovery journal on {alias}: {error}", remedy="" if remedy in str(error) else remedy)
+
+
+async def read_agreed(flow: Flow, clusters: Mapping[ClusterAlias, Brokers]) -> AgreedJournal:
+    """Return what the journals of the clusters that answer say together. Nothing is written.
+
+    Raises:
+        JournalsDisagree: they do not say what was done.
+        JournalUnreadable, DamagedTopic, KafkaError: as ``read_journal``.
+    """
+    found = {alias: await read_journal(alias, brokers, flow) for alias, brokers in clusters.items()}
+    return agreed(
+        {alias: one.entries for alias, one in found.items()}, {alias: one.topic_id for alias, one in found.items()}
+    )

@@ -7,7 +7,7 @@ Where the journals are kept is behind ``JournalStore``: topics, or a model in te
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol, Self
@@ -113,6 +113,8 @@ class JournalWriter:
     term: int = 0
     entries: tuple[JournalEntry, ...] = ()
     """What counts, in order."""
+    tell: Callable[[JournalEntry], None] = lambda _: None
+    """Is told each entry that counts as soon as it is stored."""
     _left: set[ClusterAlias] = field(default_factory=set)
     """Clusters that no longer answered when an entry could do without them."""
     _kept_in: dict[str, str] = field(default_factory=dict)
@@ -178,6 +180,7 @@ class JournalWriter:
         seen: RecoveryFacts = NO_FACTS,
         text: str = "",
         topics: Sequence[str] = (),
+        window_s: int | None = None,
         kept: Mapping[str, Any] = MappingProxyType({}),
     ) -> RecoveryRow:
         """Store an entry where it has to be before it counts; return what to do now. Arguments: see ``next_entry``.
@@ -190,7 +193,15 @@ class JournalWriter:
         """
         mark = f"{self.rng.getrandbits(64):016x}"
         told = StepTold(
-            self.term, self.clock.wall_ms(), mark, self.author, text, tuple(topics), kept, dict(self._kept_in)
+            self.term,
+            self.clock.wall_ms(),
+            mark,
+            self.author,
+            text,
+            tuple(topics),
+            window_s,
+            kept,
+            dict(self._kept_in),
         )
         entry, row = next_entry(self.entries, event, flow, told, seen)
         needed, other = needed_by(entry)
@@ -208,4 +219,5 @@ class JournalWriter:
                 self._left.add(other)  # the next process that reaches both makes it equal
         self._stored_s = begun_s
         self.entries = (*self.entries, entry)
+        self.tell(entry)
         return row

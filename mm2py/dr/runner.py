@@ -52,6 +52,8 @@ class PreparedRun:
     """Those that move, by their names on the source."""
     kept: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     """What has to be restored when the fence is removed: it is stored before the fence is set."""
+    window_s: int | None = None
+    """For how long the run may be undone once it is reversed; None: until it is completed."""
 
 
 class RecoveryActions(Protocol):
@@ -143,7 +145,9 @@ class RecoveryRunner:
         if event in (E.CUTOVER_ASKED, E.UNDO_ASKED, E.FAILOVER_ASKED, E.REINSTATE_ASKED):
             prepared = await self.actions.prepare(goal, flow, last)
         of = flow if last is None or last.state in ENDED else last.flow
-        row = first = await self.journal.append(event, of, topics=prepared.topics, kept=prepared.kept)
+        row = first = await self.journal.append(
+            event, of, topics=prepared.topics, window_s=prepared.window_s, kept=prepared.kept
+        )
         while row.effects and row.effects != (F.ALARM,):
             row = await self._go_on(row)
         last = self.journal.standing
@@ -260,9 +264,10 @@ def first_event(goal: RecoveryGoal, flow: Flow, last: JournalEntry | None) -> Re
     if _is_reached(goal, flow, last):
         return E.RESTARTED if last.event is not E.PRODUCERS_FREE else None  # the last step may have been cut short
     if goal is not RecoveryGoal.UNFENCE and flow != _named_by(goal, last):
-        raise RunRefused(
-            f"The {last.verb} of {last.flow} is {last.state}.", remedy=f"Name '{_named_by(goal, last)}' to {goal}."
-        )
+        remedy = f"Name '{_named_by(goal, last)}' to {goal}."
+        if goal is RecoveryGoal.CUTOVER and last.state is S.REVERSED:
+            remedy = f"Undo it (mm2py dr rollback FILE '{last.flow}'), or complete it first (mm2py dr complete)."
+        raise RunRefused(f"The {last.verb} of {last.flow} is {last.state}.", remedy=remedy)
     return _FIRST[goal]
 
 

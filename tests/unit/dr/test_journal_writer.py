@@ -354,3 +354,19 @@ def test_goals_that_are_reached_do_nothing_and_those_without_a_run_are_refused()
     idle = Actions()
     assert ran(kept, idle, RecoveryGoal.CUTOVER) is S.REVERSED
     assert idle.did == []
+
+
+def test_a_cutover_against_one_that_stands_names_both_ways_out() -> None:
+    kept = Kept()
+    ran(kept, Actions(), RecoveryGoal.CUTOVER)
+    with pytest.raises(RunRefused, match=r"dr rollback FILE 'A->B'.*complete it first"):
+        first_event(RecoveryGoal.CUTOVER, Flow(B, A), opened(kept).standing)
+
+
+def test_each_entry_is_told_when_it_counts() -> None:
+    kept, told = Kept(), list[RecoveryState]()
+    writer = opened(kept)
+    writer.tell = lambda entry: told.append(entry.state)
+    done(RecoveryRunner(writer, Actions()).run(RecoveryGoal.CUTOVER, FLOW))
+    assert told == [one.state for one in writer.entries]
+    assert told[0] is S.FENCING and told[-1] is S.REVERSED

@@ -264,3 +264,17 @@ def test_the_report_names_who_asked_positions_and_durations() -> None:
     assert run["steps"][2]["source_ends"] == {"orders-0": 10}
     assert json.loads(json.dumps(run)) == run
     assert report_text([]) == "No recovery has run.\n"
+
+
+def test_a_run_keeps_its_window_and_an_older_mm2py_wrote_none() -> None:
+    told = replace(StepTold(1, 0, "m"), window_s=1800)
+    first = next_entry([], E.CUTOVER_ASKED, FORTH, told)[0]
+    second = next_entry([first], E.FENCE_SET, FORTH, StepTold(1, 1, "n"))[0]
+    assert (first.window_s, second.window_s) == (1800, 1800)
+    value = encode_journal(second, "1")
+    assert decode_journal(value, where="here") == second
+    without = {key: one for key, one in json.loads(value).items() if key != "window_s"}
+    older = decode_journal(json.dumps(without).encode(), where="here")
+    assert isinstance(older, JournalEntry) and older.window_s is None
+    with pytest.raises(JournalUnreadable):
+        decode_journal(json.dumps({**without, "window_s": "30m"}).encode(), where="here")
