@@ -209,8 +209,12 @@ async def _look(
 
 
 async def _positions(flow: TurnedFlow) -> Positions:
+    return await stored_positions(flow.settings, flow.clusters.target, rng=flow.clusters.rng)
+
+
+async def stored_positions(settings: FlowSettings, target: Brokers, *, rng: random.Random) -> Positions:
     """Return the stored positions of a flow; none if their topic is not there."""
-    name, target = flow.settings.offsets_topic, flow.clusters.target
+    name = settings.offsets_topic
 
     async def read() -> Positions:
         topic = (await fetch_metadata(target, [name])).topics.get(name)
@@ -218,9 +222,9 @@ async def _positions(flow: TurnedFlow) -> Positions:
             return {}
         if topic.error_code:
             raise BrokerRefused(f"Reading {name}", topic.error_code, remedy=f"mm2py needs DESCRIBE and READ on {name}.")
-        return (await read_positions(target, topic, flow.settings.flow.source))[0]
+        return (await read_positions(target, topic, settings.flow.source))[0]
 
-    return await until_answered(read, rng=flow.clusters.rng)
+    return await until_answered(read, rng=rng)
 
 
 async def _with_own_tails(flow: TurnedFlow, own: Positions) -> Positions:
