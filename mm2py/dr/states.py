@@ -118,8 +118,8 @@ class RecoveryEffect(StrEnum):
 
     SET_FENCE = "set the fence on the source"
     VERIFY_FENCE = "verify the source's fence, and store its ends"
-    DRAIN = "wait until the target has everything up to these ends"
-    FINISH_GROUPS = "wait until each group is exact on the target"
+    DRAIN = "wait until the target has everything up to these ends, and each group is final"
+    FINISH_GROUPS = "commit each group on the target at the exact record"
     CONFIRM_SWITCH = "look once more whether the source's ends and fence are as stored"
     RUN_HOOK = "run the switch hook"
     TURN_FLOW_ROUND = "stop the flow, and start the one that leads back"
