@@ -217,6 +217,41 @@ COMMANDS: Final = (
         ),
     ),
     CommandRow(
+        "dr cutover",
+        "mm2py.cli.dr_cutover",
+        RECOVER,
+        "move producers and groups to the other cluster, and nothing is lost",
+        (
+            "mm2py dr cutover mm2.properties 'A->B' --plan",
+            "mm2py dr cutover mm2.properties 'A->B' --hook-switch 'switch-dns prod' --yes",
+            "mm2py dr cutover mm2.properties 'A->B' --topics orders --reverse-window 30m",
+        ),
+    ),
+    CommandRow(
+        "dr rollback",
+        "mm2py.cli.dr_rollback",
+        RECOVER,
+        "undo a cutover: the same the other way round",
+        (
+            "mm2py dr rollback mm2.properties 'A->B' --plan",
+            "mm2py dr rollback mm2.properties 'A->B' --hook-switch 'switch-dns prod' --yes",
+        ),
+    ),
+    CommandRow(
+        "dr complete",
+        "mm2py.cli.dr_complete",
+        RECOVER,
+        "keep a cutover: it can be undone no more",
+        ("mm2py dr complete mm2.properties 'A->B' --unverified",),
+    ),
+    CommandRow(
+        "dr history",
+        "mm2py.cli.dr_history",
+        RECOVER,
+        "print all recoveries of a pair of clusters, step by step",
+        ("mm2py dr history mm2.properties 'A->B'", "mm2py dr history mm2.properties 'A->B' --json"),
+    ),
+    CommandRow(
         "backfill",
         "mm2py.cli.backfill",
         SPARK,
@@ -253,7 +288,7 @@ COMMANDS: Final = (
 )
 NOT_YET: Final[dict[tuple[str, ...], str]] = {
     ("dr", verb): "docs/recovery.md says what to do by hand until then."
-    for verb in ("cutover", "rollback", "complete", "failover", "reinstate", "extras", "failback", "drill", "history")
+    for verb in ("failover", "reinstate", "extras", "failback", "drill")
 }
 """Commands that mm2py will have, and what to do without them."""
 HELP: Final = "help"

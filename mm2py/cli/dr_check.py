@@ -64,7 +64,7 @@ def run(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
     file = read_settings_file(options.file, None)
     settings = flow_of(file, options.flow)
-    found = asyncio.run(_ask(file, settings))
+    found = asyncio.run(ask_flow_readiness(file, settings))
     if options.json:
         write_out(json_of(RecoveryCheckBody.of(found)))
     else:
@@ -72,7 +72,8 @@ def run(arguments: Sequence[str]) -> int:
     return found.exit_code
 
 
-async def _ask(file: SettingsFile, settings: FlowSettings) -> RecoveryReadiness:
+async def ask_flow_readiness(file: SettingsFile, settings: FlowSettings) -> RecoveryReadiness:
+    """Ask both clusters of a flow how ready it is, with connections of its own. Raises: ConfigError."""
     clock, rng = SystemClock(), random.Random()  # noqa: S311  (spreads retries; nothing secret)
     async with sides_of("dr", settings) as (source, target):
         if target.away:

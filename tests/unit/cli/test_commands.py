@@ -11,14 +11,14 @@ from mm2py.command_lines import with_file
 from mm2py.errors import ConfigError
 
 CHECK = command_named("dr check")
-CUTOVER = replace(CHECK, name="dr cutover")
-TABLE = (*COMMANDS, CUTOVER)
+FAILOVER = replace(CHECK, name="dr failover")
+TABLE = (*COMMANDS, FAILOVER)
 
 
 @pytest.mark.parametrize(
     ("arguments", "command", "behind"),
     [
-        (["dr", "cutover", "F", "A->B"], CUTOVER, ["F", "A->B"]),
+        (["dr", "failover", "F", "A->B"], FAILOVER, ["F", "A->B"]),
         (["dr", "check"], CHECK, []),
         (["status", "dr", "check"], COMMANDS[0], ["dr", "check"]),
         (["mm2.properties", "--workers", "2"], None, ["mm2.properties", "--workers", "2"]),
@@ -31,11 +31,11 @@ def test_a_command_line_begins_with_the_longest_name(arguments: list[str], comma
 
 @pytest.mark.parametrize("arguments", [["dr"], ["dr", "F", "A->B"], ["dr", "--help"]])
 def test_half_a_name_names_the_other_halves(arguments: list[str]) -> None:
-    with pytest.raises(ConfigError, match=r"mm2py dr takes one of .*, cutover behind it\. Try mm2py dr \w+ --help"):
+    with pytest.raises(ConfigError, match=r"mm2py dr takes one of .*, failover behind it\. Try mm2py dr \w+ --help"):
         find(arguments, TABLE)
 
 
-@pytest.mark.parametrize("verb", ["cutover", "failover", "rollback", "drill"])
+@pytest.mark.parametrize("verb", ["failover", "reinstate", "failback", "drill"])
 def test_a_verb_that_is_not_there_yet_is_refused_by_name(verb: str) -> None:
     with pytest.raises(ConfigError, match=rf"mm2py dr {verb} is not there yet\. docs/recovery\.md"):
         find(["dr", verb, "F", "A->B"])
