@@ -1,7 +1,8 @@
 """``mm2py dr cutover`` and ``dr rollback`` on real brokers, under load: nothing is lost, and nothing is read again.
 
 Producers and a consumer group work all the time on the cluster to which they are sent. They obey two hooks: the fence
-is a file, and so is the name of the cluster where they belong. What was acknowledged, what the group has read and what
+is a file, and so is the name of the cluster where they belong. Consumers move first: one that is still on the old
+cluster would read there what comes back from the new one, and read it again when it has moved. What was acknowledged, what the group has read and what
 both clusters hold in the end must be the same records, each once.
 """
 
@@ -79,6 +80,7 @@ class CutoverScene:
         self.acked: list[bytes] = []
         self.read: Counter[bytes] = Counter()
         self.failures: list[str] = []
+        self._consumers_at = ""
         self._over = threading.Event()
         self._no_load = threading.Event()
         self._is_quiet = threading.Event()
@@ -110,7 +112,7 @@ class CutoverScene:
                 self._is_quiet.set()  # all that was sent is answered
                 continue
             self._is_quiet.clear()
-            if self.is_fenced(alias):
+            if self.is_fenced(alias) or self._consumers_at != alias:
                 continue
             self._send(clients[alias], [f"{number + at}".encode() for at in range(BATCH)])
             number += BATCH
@@ -130,6 +132,7 @@ class CutoverScene:
             alias = self.at
             client = member(self.clusters[alias], self.group)
             client.subscribe(self.read_topics(alias))
+            self._consumers_at = alias
             try:
                 while self.at == alias and not self._over.is_set():
                     self._read_some(client)
