@@ -575,6 +575,19 @@ AUTO_OFFSET_RESET: Key[Literal["earliest", "latest", "none"]] = READING.row(
         " on), none (stop)."
     ),
 )
+STARTING_GROUP = READING.row(
+    "starting.offsets.group",
+    string,
+    "",
+    readers=AT_TOP_AND_FLOW,
+    field="starting_offsets_group",
+    lines=("##A->B.starting.offsets.group = old-mirror",),
+    text=(
+        "Only of mm2py. A partition that was never copied starts where this consumer group of the source has committed,"
+        " also if its remote topic is not empty: the group is that of an older mirror, such as MirrorMaker 1. Where the"
+        " group has committed nothing, auto.offset.reset counts. While the group has members nothing starts."
+    ),
+)
 ISOLATION_LEVEL = READING.row(
     "isolation.level",
     one_of("read_committed", "read_uncommitted"),

@@ -110,6 +110,8 @@ class FlowSettings:
     topics_watch_interval_s: float
     read_committed: bool
     auto_offset_reset: Literal["earliest", "latest", "none"]
+    starting_offsets_group: str
+    """The consumer group of the source at whose commits the copy of a partition begins; empty: there is none."""
     fetch_max_bytes: int
     fetch_partition_max_bytes: int
     fetch_alone_max_bytes: int

@@ -254,6 +254,13 @@ class FlowPlanner:
             if not stale and not settings.many_to_one:
                 new = [number for number in wanted[name].partitions if number not in stored.get(name, {})]
                 asked |= {(remote.name, number): (name, remote) for number in new if number in remote.partitions}
+        if (group := settings.starting_offsets_group) and (new := {name for name, _ in asked.values()}):
+            # Finding the coordinator of a group would make a cluster create the topic of commits.
+            self._found.notes.append(
+                f"{_named(sorted(new))}: starts where group {group} has committed on {self._flow.source}; a plan does"
+                " not ask for these commits."
+            )
+            asked = {}
         filled, undecided = await find_filled(self._target, asked)
         for name, ends in filled.items():
             refused[name] = TargetNotEmpty(self._flow, name, settings.remote_topic(name), ends)
@@ -261,7 +268,7 @@ class FlowPlanner:
             names = sorted({name for name, _ in undecided})
             self._found.unread.append(f"{_named(names)}: partitions of the remote topic have no leader; workers wait.")
         if settings.auto_offset_reset == "none":
-            without = [name for name in wanted if name not in stored and name not in refused]
+            without = [name for name in wanted if name not in stored and name not in refused and not group]
             refused |= {name: NoPosition(self._flow, name) for name in without}
         self._found.copied = {name: remote.name for name, remote in made.ready.items() if name not in refused}
         self._found.begins = [

@@ -147,6 +147,18 @@ class NoPosition(TopicRefused):
         )
 
 
+class GroupStartsUnknown(TopicRefused):
+    """The consumer group at whose commits the copy begins cannot be used now."""
+
+    def __init__(self, flow: Flow, topic: str, group: str, why: str) -> None:
+        super().__init__(
+            f"Topic {topic} of {flow} is refused: it begins where group {group} of {flow.source} stands"
+            f" (starting.offsets.group), and {why}.",
+            remedy=f"Stop the consumers of {group}, and let mm2py DESCRIBE it; the topic then starts by itself. Or"
+            f" remove {flow}.starting.offsets.group.",
+        )
+
+
 class SeveralFlows(TopicRefused):
     """Several flows would write to one remote topic."""
 

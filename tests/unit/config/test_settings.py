@@ -313,6 +313,7 @@ def test_a_flow_without_settings_has_the_defaults_of_kafka(load: Load) -> None:
         "remote_acls_max": 10_000,
         "read_committed": False,
         "auto_offset_reset": "earliest",
+        "starting_offsets_group": "",
         "fetch_max_bytes": 52_428_800,
         "fetch_partition_max_bytes": 1_048_576,
         "fetch_alone_max_bytes": 4_194_304,

@@ -345,8 +345,9 @@ class Discovery:
             if name not in created and not _speaks_of(pairs[name][1], stored[name].values())
         }
         without = {(name, number): pair for name, pair in unknown.items() for number in pair[1].partitions}
-        self._starting_offsets.refuse_unplaced(without, refused)
-        undecided = await self._starting_offsets.refuse_filled(without, refused)
+        bare = without.keys() - await self._starting_offsets.committed_by_group(without, refused)
+        self._starting_offsets.refuse_unplaced(bare, refused)
+        undecided = await self._starting_offsets.refuse_filled(bare, without, refused)
         # If another flow was listed meanwhile, the records are its own: the refusal has to name that flow.
         refused |= {name: taken for name in new if (taken := self._taken(name)) is not None}
         waiting = {name for name, _ in undecided}

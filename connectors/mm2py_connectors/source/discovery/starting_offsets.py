@@ -25,6 +25,7 @@ from mm2py.kafka.port import Brokers, ProducerIdentity, TopicPartition
 from mm2py.records.gap_record import Done, GapKind
 from mm2py.records.source_offset import BY_OPERATOR, StoredPosition
 from mm2py_connectors.source.context import FlowContext
+from mm2py_connectors.source.discovery.group_starts import committed_starts
 from mm2py_connectors.source.discovery.operators_starts import OperatorsStart, OperatorsStarts
 from mm2py_connectors.source.discovery.remote_topics import RemoteRules, fewer
 from mm2py_connectors.source.recovery.preparation import Prepared
@@ -146,9 +147,10 @@ class StartingOffsets:
     ) -> tuple[dict[TopicPartition, Pair], dict[TopicPartition, int]]:
         """Return the partitions whose start is known, and the source offsets of those that have no position."""
         without = {key: pair for key, pair in new.items() if key not in self.positions}
-        undecided = await self.refuse_filled(without, refused)
+        committed = await self.committed_by_group(without, refused)
+        undecided = await self.refuse_filled(without.keys() - committed.keys(), without, refused)
         without = {key: pair for key, pair in without.items() if key[0] not in refused and key not in undecided}
-        starts = await self._start_offsets(without, refused)
+        starts = await self._start_offsets(without, committed, refused)
         unproven = await self._record_recopies({key: at for key, at in starts.items() if self._recopies(key)}, new)
         starts = {key: at for key, at in starts.items() if key not in unproven}
         known = {
@@ -278,17 +280,31 @@ class StartingOffsets:
             (_, number), (_, what) = next(iter(stale.items()))
             refused[name] = Recreated(self._flow, name, remote.name, what, partition=number)
 
+    async def committed_by_group(
+        self, partitions: Iterable[TopicPartition], refused: dict[str, TopicRefused]
+    ) -> Mapping[TopicPartition, int]:
+        """Return where partitions without positions start, as ``starting.offsets.group`` says. Others are left out."""
+        group = self._context.settings.starting_offsets_group
+        asked = [key for key in partitions if not self._recopies(key)]
+        return await committed_starts(self._flow, self._source, group, asked, refused)
+
     async def refuse_filled(
-        self, partitions: Mapping[TopicPartition, Pair], refused: dict[str, TopicRefused]
+        self,
+        keys: Iterable[TopicPartition],
+        partitions: Mapping[TopicPartition, Pair],
+        refused: dict[str, TopicRefused],
     ) -> set[TopicPartition]:
         """Refuse topics without positions whose remote partitions are not empty, unless an operator allows it.
 
-        Returns the partitions whose remote partition has no leader; a later round decides about them.
+        Args:
+            keys: those of ``partitions`` that are looked at.
+        Returns:
+            The partitions whose remote partition has no leader; a later round decides about them.
         """
         if self._context.settings.many_to_one:
             return set()
         asked = {
-            (pair[1].name, key[1]): (key[0], pair[1]) for key, pair in partitions.items() if not self._recopies(key)
+            (partitions[key][1].name, key[1]): (key[0], partitions[key][1]) for key in keys if not self._recopies(key)
         }
         filled, undecided = await find_filled(self._target, asked)
         for name, ends in filled.items():
@@ -305,9 +321,10 @@ class StartingOffsets:
     async def _start_offsets(
         self,
         partitions: Mapping[TopicPartition, Pair],
+        committed: Mapping[TopicPartition, int],
         refused: dict[str, TopicRefused],
     ) -> dict[TopicPartition, int]:
-        """Return where to start partitions that have no position.
+        """Return where to start partitions that have no position; ``committed``: see ``committed_by_group``.
 
         ``auto.offset.reset`` is about records from before the topic was copied. A partition that was added later has
         none: it is copied from its start, like a partition that is copied once more.
@@ -315,7 +332,8 @@ class StartingOffsets:
         reset = self._context.settings.auto_offset_reset
         leaders = {key: pair[0].partitions[key[1]].leader for key, pair in partitions.items()}
         ranges = self._context.ranges
-        given = {key: ranges[key].first for key in leaders if key in ranges}
+        given = {key: committed[key] for key in leaders if key in committed}
+        given |= {key: ranges[key].first for key in leaders if key in ranges}
         leaders = {key: leader for key, leader in leaders.items() if key not in given}
         from_start = {key: leader for key, leader in leaders.items() if self._has_grown_by(key) or self._recopies(key)}
         others = {key: leader for key, leader in leaders.items() if key not in from_start}
