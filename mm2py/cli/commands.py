@@ -272,6 +272,17 @@ COMMANDS: Final = (
         ),
     ),
     CommandRow(
+        "mirror",
+        "mm2py.cli.mirror",
+        SET_UP,
+        "mirror topics without a file; takes the options of older mirrors as well",
+        (
+            "mm2py mirror --from old:9092 --to new:9092 --topics 'orders.*' --identity",
+            "mm2py mirror --from a:9092 --prefix dc1. --from b:9092 --prefix dc2. --to c:9092 --topics '.*'",
+            "mm2py mirror --consumer.config c.properties --producer.config p.properties --whitelist '.*'",
+        ),
+    ),
+    CommandRow(
         "hash-password",
         "mm2py.cli.hash_password",
         SET_UP,

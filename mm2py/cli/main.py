@@ -279,14 +279,7 @@ def run(arguments: Sequence[str]) -> int:
         only_heartbeats=" ".join(map(str, sorted(beyond))),
         pid=os.getpid(),
     )
-    if not keep_large_blocks():
-        log.info(
-            "allocator.unknown",
-            effect="memory of repacked and rebuilt batches goes back to the system each time: copying takes more CPU",
-        )
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
-
+    tune_process(log)
     bound = _bound(options, configuration.rest, log)
 
     async def main_task() -> int:
@@ -299,6 +292,17 @@ def run(arguments: Sequence[str]) -> int:
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(main_task())
+
+
+def tune_process(log: FilteringBoundLogger) -> None:
+    """Set the allocator and the garbage collector for copying. Everything must be imported already."""
+    if not keep_large_blocks():
+        log.info(
+            "allocator.unknown",
+            effect="memory of repacked and rebuilt batches goes back to the system each time: copying takes more CPU",
+        )
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
 
 
 def _bound(options: WorkerArguments, settings: RestSettings, log: FilteringBoundLogger) -> list[BoundSocket]:
