@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from bench.machine import commit, hardware
@@ -31,18 +32,20 @@ def carry_out(
     *,
     shape: Mapping[str, str] | None = None,
     counts: Callable[[Run], bool] = lambda _: True,
+    clusters: Callable[[], AbstractContextManager[list[KafkaCluster]]] = bench_clusters,
 ) -> int:
     """Run a bench and return its exit code: 1 if it was interrupted, or a run that counts failed.
 
     Args:
         measure: adds the missing runs to the log, between a source and a target.
         shape: further conditions that must be the same for a bench to be resumed.
+        clusters: starts the source and the target.
     """
     machine = hardware()
     conditions = {"commit": commit(), **(shape or {})}
     try:
         log = RunLog(options.runs / f"{name}.jsonl", conditions, resume=options.resume)
-        with bench_clusters() as (source, target):
+        with clusters() as (source, target):
             measure(source, target, log)
     except (StarterError, OtherConditions) as error:
         print(f"bench: {error}", file=sys.stderr)

@@ -1,15 +1,28 @@
 """``mm2py dr complete FILE A->B``: ends the time in which a cutover can be undone by a rollback.
 
-B->A runs on, and A stays fenced until it is unfenced, or a cutover leads back. MirrorMaker 2 has no such command.
+It compares first what was switched, as ``mm2py verify --local`` does. B->A runs on, and A stays fenced until it is
+unfenced, or a cutover leads back. MirrorMaker 2 has no such command.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
-from mm2py.cli.command import CommandFailed, CommandParser
+from mm2py.backfill.verifying.results import table
+from mm2py.backfill.verifying.verification import WantedRanges
+from mm2py.cli.command import CommandFailed, CommandParser, number_up_to, within_deadline
+from mm2py.cli.dr_fence import require, say_lines
 from mm2py.cli.dr_run import RunArguments, common_arguments, run_arguments, run_goal
+from mm2py.cli.flow_sides import sides_of
+from mm2py.cli.verify import MB, MB_PER_SECOND, verify_here
+from mm2py.config.configuration import SettingsFile, flow_of, read_settings_file
+from mm2py.dr.cutover.switched import SwitchedRanges, not_clean, switched_ranges
+from mm2py.dr.journal_topic import read_agreed
 from mm2py.dr.runner import RecoveryGoal
+from mm2py.event_loop import loop_factory
+from mm2py.flow import parse_flow
+from mm2py.status.exit_codes import EXIT_INTERRUPTED
 
 
 def parse_arguments(arguments: Sequence[str]) -> RunArguments:
@@ -21,12 +34,20 @@ def parse_arguments(arguments: Sequence[str]) -> RunArguments:
     parser = CommandParser(
         "dr complete",
         "Ends a cutover: it can be undone by mm2py dr rollback no more. B->A runs on, and A stays fenced until mm2py "
-        "dr unfence, or a cutover of B->A. Compare first what was switched (mm2py verify), and say --unverified here: "
-        "the command does not compare by itself yet. Exit codes: 0 complete; 1 a cluster did not answer, or it is "
-        "refused; 2 wrong file or arguments, or neither a terminal to ask on nor --yes; 3 with --plan: it would be.",
+        "dr unfence, or a cutover of B->A. It compares first, in this process, all that was switched with its source, "
+        "as mm2py verify --local does, and refuses if anything differs or could not be compared. Exit codes: 0 "
+        "complete; 1 a cluster did not answer, or it is refused; 2 wrong file or arguments, or neither a terminal to "
+        "ask on nor --yes; 3 with --plan: it would be; 130 interrupted.",
     )
     common_arguments(parser)
-    parser.add_argument("--unverified", action="store_true", help="without a comparison by this command")
+    parser.add_argument("--unverified", action="store_true", help="do not compare")
+    parser.add_argument(
+        "--max-mb-per-second",
+        metavar="N",
+        type=number_up_to(1_000_000, least=1),
+        default=MB_PER_SECOND,
+        help="read at most so much of both clusters together (default: %(default)s)",
+    )
     return run_arguments(parser, arguments)
 
 
@@ -34,13 +55,42 @@ def run(arguments: Sequence[str]) -> int:
     """Do what the command line says, and return the exit code.
 
     Raises:
-        CommandFailed: --unverified is missing.
-        Mm2Error: see ``run_goal``.
+        CommandFailed: what was switched is not shown to be in the copies.
+        Mm2Error: see ``run_goal``, ``Verifier.verify``.
     """
     options = parse_arguments(arguments)
     if not (options.unverified or options.plan):
-        raise CommandFailed(
-            "A cutover is completed when what was switched is compared, and this command does not compare.",
-            remedy=f"Run mm2py verify FILE '{options.flow}', and then this with --unverified.",
-        )
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            if not runner.run(_verified(options, read_settings_file(options.file, None))):
+                return EXIT_INTERRUPTED
     return run_goal(RecoveryGoal.COMPLETE, options)
+
+
+async def _verified(options: RunArguments, file: SettingsFile) -> bool:
+    """Compare what was switched. Return False if a signal has stopped it. Raises: CommandFailed, it is not clean."""
+    switched = await _switched(options, file)
+    if switched is None:
+        return True  # there is nothing to complete: the run itself says so
+    limit = options.max_mb_per_second * MB
+    wanted = WantedRanges(switched.topics, bytes_per_second=limit, ends=switched.ends)
+    found = await verify_here(file, flow_of(file, options.flow), wanted)
+    if found is None:
+        return False
+    if not options.json:
+        say_lines(table(found).splitlines())
+    if wrong := not_clean(found, switched.ends):
+        more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        raise CommandFailed(
+            f"It is not completed: what was switched is not shown to be in the copies: {wrong[0]}{more}.",
+            remedy=f"See mm2py verify FILE '{options.flow}' --local. --unverified completes it all the same.",
+        )
+    return True
+
+
+async def _switched(options: RunArguments, file: SettingsFile) -> SwitchedRanges | None:
+    flow = parse_flow(options.flow)
+    async with sides_of("dr", flow_of(file, str(flow))) as sides:
+        require(sides)
+        there = {side.alias: side.brokers for side in sides}
+        found = await within_deadline(flow.target, read_agreed(flow, there), "reading the journals")
+    return switched_ranges(found.entries, flow)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from mm2py.cli.command import DEADLINE_S, CommandFailed, CommandParser, number_up_to, within_deadline
+from mm2py.cli.dr_standing import standing_run
 from mm2py.cli.flow_sides import FlowSides, settings_of_workers, sides_of
 from mm2py.clock import SystemClock
 from mm2py.config.configuration import SettingsFile, read_settings_file
@@ -34,6 +35,7 @@ from mm2py.dr.fence.raising import FenceRefused, FenceWrite, Hook, raise_fence
 from mm2py.dr.fence.record import FenceRecord, FenceWay
 from mm2py.dr.fence.stillness import Stillness
 from mm2py.dr.fence.verifying import TIMEOUT_S, end_what_is_open, verify_fence
+from mm2py.dr.open_run import refuse_fence_beside
 from mm2py.errors import Mm2Error
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.login import author_here
@@ -171,6 +173,8 @@ class _FenceJob:
             inquiry = FenceInquiry(flow.source, sides.source.brokers, cluster)
             store = store_of(self.settings, sides, rng)
             plan, standing = await self._look(sides, inquiry, store)
+            run = await standing_run(flow, sides, lambda line: self._say([line]))
+            refuse_fence_beside(run, flow, plan.wanted.topics, clock.wall_ms())
             self._say(plan_lines(plan, str(flow), standing))
             code = self._may_go_on(plan)
             if code is not None:

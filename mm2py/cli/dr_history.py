@@ -13,6 +13,7 @@ from pathlib import Path
 
 from mm2py.cli.command import CommandFailed, CommandParser, within_deadline
 from mm2py.cli.flow_sides import sides_of
+from mm2py.clock import SystemClock
 from mm2py.config.configuration import read_settings_file
 from mm2py.config.settings import FlowSettings
 from mm2py.dr.fence.choosing import settings_of_flow
@@ -80,5 +81,7 @@ async def _print(options: DrHistoryArguments, settings: FlowSettings) -> int:
         }
         write_out(json.dumps(body, indent=2) + "\n")
     else:
-        write_out("".join(f"{printable(line)}\n" for line in report_text(found.entries).splitlines()))
+        write_out(
+            "".join(f"{printable(line)}\n" for line in report_text(found.entries, SystemClock().wall_ms()).splitlines())
+        )
     return EXIT_DONE

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mm2py.cli.command import CommandParser, number_up_to
+from mm2py.cli.dr_at import begin_at, moment_to_begin
 from mm2py.cli.dr_check import ask_flow_readiness
 from mm2py.cli.dr_fence import hook_of, may_change, require, say_lines
 from mm2py.cli.flow_sides import FlowSides, settings_of_workers, sides_of
@@ -84,10 +85,14 @@ class RunArguments(argparse.Namespace):
     by_size: bool
     reverse_window: str | None
     accept_unproven_fence: bool
+    accept_coupled: bool
+    end_hanging: bool
     principal: list[str]
     own_principal: list[str]
     unverified: bool
+    max_mb_per_second: int
     at: str | None
+    at_ms: int | None
     reason: str
     plan: bool
     yes: bool
@@ -149,19 +154,26 @@ def moving_arguments(parser: argparse.ArgumentParser) -> None:
         "--accept-unproven-fence", action="store_true", help="fence although --plan names what it cannot prove"
     )
     parser.add_argument(
+        "--accept-coupled", action="store_true", help="move topics although transactions write to others with them"
+    )
+    parser.add_argument(
+        "--end-hanging", action="store_true", help="abort the transactions that are open on the fenced topics"
+    )
+    parser.add_argument(
         "--principal", action="append", default=[], metavar="P", help="also deny this principal; may be repeated"
     )
     parser.add_argument(
         "--own-principal", action="append", default=[], metavar="P", help="a name of mm2py itself: it stays free"
     )
-    parser.add_argument("--at", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--at", metavar="TIME", help="begin at that time, as 2026-11-30T02:00 (UTC); until then nothing is done"
+    )
 
 
 def run_arguments(parser: CommandParser, arguments: Sequence[str]) -> RunArguments:
     """Read the command line. Raises: ConfigError, it cannot be understood."""
     found = parser.parse_args(arguments, namespace=_defaults())
-    if found.at is not None:
-        parser.error("--at is not there yet: begin it at that time, or use --postpone PATH")
+    found.at_ms = None if found.at is None else moment_to_begin(found.at, SystemClock().wall_ms())
     if found.reverse_window is not None and span_s(found.reverse_window) is None:
         parser.error("--reverse-window takes a span as 30m, 2h or 7d")
     found.reason = checked_reason(found.reason)
@@ -184,6 +196,8 @@ def _defaults() -> RunArguments:
         by_size=False,
         reverse_window=None,
         accept_unproven_fence=False,
+        accept_coupled=False,
+        end_hanging=False,
         principal=[],
         own_principal=[],
         unverified=False,
@@ -210,6 +224,8 @@ def options_of(found: RunArguments) -> CutoverOptions:
         fence_hook_name="" if fence_words is None else fence_words[0],
         principals=named_principals(found.principal),
         accepts_unproven=found.accept_unproven_fence,
+        accepts_coupled=found.accept_coupled,
+        ends_hanging=found.end_hanging,
         leaves_extras=found.leave_extras,
     )
 
@@ -305,6 +321,8 @@ class RecoveryCall:
         return may_change(self._say, f"{str(self.goal).title()}?", yes=self.arguments.yes)
 
     async def _go(self, actions: CutoverActions, flow: Flow, clusters: dict[ClusterAlias, Brokers]) -> int:
+        if self.arguments.at_ms is not None:
+            await begin_at(self.arguments.at_ms, self._clock, self._say_one)
         store = JournalTopics(flow, clusters, clock=self._clock, rng=self._rng)
         author = author_here(self.arguments.reason)
         journal = await JournalWriter.open(store, author=author, clock=self._clock, rng=self._rng)
@@ -315,12 +333,15 @@ class RecoveryCall:
             await RecoveryRunner(journal, actions).run(self.goal, flow)
         except Mm2Error as stopped:
             error = stopped
+        except asyncio.CancelledError:
+            self._say(["", f"Interrupted: what stands stays. mm2py dr check FILE '{flow}' says how to go on."])
+            raise
         run = [one for one in journal.entries if journal.entries and one.run == journal.entries[-1].run]
         if error is not None:
             code = EXIT_FAILED
         else:
             code = EXIT_DONE if run and run[-1].state in _ENDS_OF[self.goal] else EXIT_WAITS
-        self._say(["", *report_text(run).rstrip("\n").split("\n")])
+        self._say(["", *report_text(run, self._clock.wall_ms()).rstrip("\n").split("\n")])
         if code == EXIT_WAITS:
             self._say(["", f"The {self.goal} was taken back: nothing was switched."])
         if error is not None:

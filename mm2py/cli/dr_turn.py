@@ -17,12 +17,14 @@ from typing import Any, Final, TypeVar
 
 from mm2py.cli.command import DEADLINE_S, CommandFailed, CommandParser, number_up_to
 from mm2py.cli.dr_fence import may_change, say_lines
+from mm2py.cli.dr_standing import standing_run
 from mm2py.cli.flow_sides import FlowSides, sides_of
 from mm2py.clock import Clock, SystemClock
 from mm2py.config.configuration import SettingsFile, flow_of, read_settings_file
 from mm2py.config.settings import FlowSettings
 from mm2py.connector_offsets.altering import StillRunning
 from mm2py.connector_offsets.turning import Turned, TurnedFlow, TurnedMeanwhile, turn_off, turn_on, turned_flow
+from mm2py.dr.open_run import refuse_turn_beside
 from mm2py.dr.readiness_inquiry import serves
 from mm2py.errors import Mm2Error
 from mm2py.login import author_here
@@ -166,6 +168,9 @@ class TurnCommand:
         for side in needed:
             if side.away:
                 raise CommandFailed(side.away, remedy="")
+        if not self._needed:
+            run = await standing_run(by_file.flow, sides, lambda line: self._say([line]))
+            refuse_turn_beside(run, by_file.flow, self._clock.wall_ms())
         self._needed += needed
         reading = turned_flow(
             self._file,

@@ -14,6 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from mm2py.cli.command import CommandFailed, within_deadline
+from mm2py.cli.dr_standing import standing_run
 from mm2py.cli.flow_sides import FlowSides, settings_of_workers, sides_of
 from mm2py.clock import Clock, SystemClock
 from mm2py.command_lines import with_file
@@ -23,6 +24,7 @@ from mm2py.dr.groups.group_inquiry import GroupMoveInquiry
 from mm2py.dr.groups.judgement import GroupMove, MoveState
 from mm2py.dr.groups.moving import JudgedGroup, look_at_group, move_group, wait_for_group
 from mm2py.dr.groups.printout import GroupMoveBody, changes_of, moved_text, outcome_of, plan_text
+from mm2py.dr.open_run import refuse_move_beside
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.kafka.cluster import until_answered
 from mm2py.kafka.write_gate import gated_alone
@@ -111,6 +113,9 @@ class GroupMoveCommand:
             )
             if found is None:
                 raise self._no_group(inquiry)
+            topics = {name for part in found.move.partitions for name in (part.topic, part.other_topic)}
+            run = await standing_run(settings.flow, sides, say)
+            refuse_move_beside(run, wanted.group, topics, self._clock.wall_ms())
             if not wanted.json:
                 self._write(plan_text(found.move))
             if wanted.only_plan or found.move.state is not MoveState.READY or found.move.is_there:

@@ -163,7 +163,7 @@ def run(arguments: Sequence[str]) -> int:
     check_places(options)
     if options.local:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            found = runner.run(_verify_here(file, settings, wanted))
+            found = runner.run(verify_here(file, settings, wanted))
     else:
         found = _verify_with_spark(file, settings, options, wanted)
     return EXIT_INTERRUPTED if found is None else show(found, options)
@@ -270,7 +270,7 @@ def _verify_with_spark(
     return found
 
 
-async def _verify_here(file: SettingsFile, settings: FlowSettings, wanted: WantedRanges) -> Verification | None:
+async def verify_here(file: SettingsFile, settings: FlowSettings, wanted: WantedRanges) -> Verification | None:
     """Verify in this process. If a signal stops it, say what was compared until then, and return None."""
     clock, display = SystemClock(), LocalDisplay()
     started_s = clock.monotonic()

@@ -91,6 +91,13 @@ class JournalEntry:
     kept_in: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """By alias, the id of the topic with the journal: another one was made later, and what the old one had is lost."""
 
+    @property
+    def undo_ends_ms(self) -> int | None:
+        """When the run can be undone no more; None: it has no such end, or has not come that far."""
+        if self.state is not RecoveryState.REVERSED or self.window_s is None:
+            return None
+        return self.at_ms + self.window_s * 1000
+
     def was_acted_on(self, kept_on: ClusterAlias) -> bool:
         """Return whether it counted although only this cluster has it."""
         if kept_on == self.flow.target:

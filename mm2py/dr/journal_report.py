@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from mm2py.dr.journal import JournalEntry
-from mm2py.dr.states import MEANING, RecoveryEvent
+from mm2py.dr.journal import JournalEntry, standing_entry
+from mm2py.dr.states import MEANING, RecoveryEvent, RecoveryState
 from mm2py.moments import duration_text, time_text
 from mm2py.records.author import with_reason
 from mm2py.text_table import text_table
@@ -23,19 +23,33 @@ def runs_of(entries: Sequence[JournalEntry]) -> list[list[JournalEntry]]:
     return list(found.values())
 
 
-def report_text(entries: Sequence[JournalEntry]) -> str:
+def report_text(entries: Sequence[JournalEntry], now_ms: int) -> str:
     """Return all runs as people read them, the last one at the end."""
-    blocks = ["\n".join(_run_lines(run)) for run in runs_of(entries)]
+    stands = standing_entry(entries)
+    blocks = ["\n".join(_run_lines(run, stands, now_ms)) for run in runs_of(entries)]
     return "\n\n".join(blocks) + "\n" if blocks else "No recovery has run.\n"
 
 
-def _run_lines(run: Sequence[JournalEntry]) -> Iterator[str]:
+def undo_text(stands: JournalEntry, now_ms: int) -> str:
+    """Return for how long the run that stands can be undone, in words; empty: it is none that could be."""
+    if stands.state is not RecoveryState.REVERSED:
+        return ""
+    over_ms = stands.undo_ends_ms
+    if over_ms is None:
+        return "it can be undone by mm2py dr rollback until mm2py dr complete"
+    if now_ms >= over_ms:
+        return f"it can be undone no more since {time_text(over_ms)}"
+    return f"it can be undone by mm2py dr rollback until {time_text(over_ms)}"
+
+
+def _run_lines(run: Sequence[JournalEntry], stands: JournalEntry | None, now_ms: int) -> Iterator[str]:
     first, last = run[0], run[-1]
     topics = ", ".join(first.topics[:TOPICS_MOST])
     more = f" and {len(first.topics) - TOPICS_MOST} more" if len(first.topics) > TOPICS_MOST else ""
     took = duration_text(max(0, last.at_ms - first.at_ms) / 1000)
     begun = f"begun {time_text(first.at_ms)}, {took}"
-    yield f"{last.verb} of {last.flow}: {last.state}, {begun}, {topics or 'no topic'}{more}"
+    undo = undo_text(stands, now_ms) if stands is not None and stands.run == last.run else ""
+    yield f"{last.verb} of {last.flow}: {last.state}, {begun}, {topics or 'no topic'}{more}{undo and f'; {undo}'}"
     yield from text_table(
         ("AT", "STATE", "BY", "AFTER", "WHO", "WHAT"),
         [
@@ -88,6 +102,7 @@ def report_plain(entries: Sequence[JournalEntry]) -> list[dict[str, Any]]:
             "begun_ms": run[0].at_ms,
             "topics": list(run[0].topics),
             "window_s": run[0].window_s,
+            "undo_ends_ms": run[-1].undo_ends_ms,
             "steps": [_plain_step(entry) for entry in run],
         }
         for run in runs_of(entries)

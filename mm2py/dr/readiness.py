@@ -15,12 +15,13 @@ from typing import Final
 
 from mm2py.checks.results import CheckResult, CheckState
 from mm2py.dr.fence.record import FenceRecord
-from mm2py.dr.journal import JournalEntry
+from mm2py.dr.journal import JournalEntry, standing_entry
 from mm2py.dr.states import ENDED, MAY_HAVE_SWITCHED, TABLE, RecoveryEvent, RecoveryState, RecoveryVerb
 from mm2py.flow import Flow
 from mm2py.moments import ago, time_text
 from mm2py.status.consumer_groups import ConsumerGroupReport
 from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_WAITS
+from mm2py.status.return_flow import return_flow
 from mm2py.status.verdict import FlowVerdict, Readiness
 
 NAMED_MOST: Final = 5
@@ -62,6 +63,7 @@ class ObstacleKind(StrEnum):
     WAY_BACK_CHECKS = "way-back-checks"
     NO_WORKER_AT_SOURCE = "no-worker-at-source"
     UNFINISHED = "unfinished"
+    RETURN_FLOW = "return-flow"
     JOURNAL = "journal"
 
 
@@ -198,9 +200,9 @@ def target_away(flow: Flow, at_ms: int, source_away: str, target_away: str) -> R
 
 def standing_of(journal: Sequence[JournalEntry]) -> RecoveryStanding:
     """Return how far the last run has come."""
-    if not journal:
+    last = standing_entry(journal)
+    if last is None:
         return NO_STANDING
-    last = journal[-1]
     return RecoveryStanding(last.run, str(last.verb), str(last.flow), str(last.state), last.at_ms)
 
 
@@ -261,9 +263,9 @@ def _journal(facts: ReadinessFacts) -> Iterator[RecoveryObstacle]:
         way_out = "Grant what is missing, and ask again." if is_doubt else way_out
         yield RecoveryObstacle(ObstacleKind.JOURNAL, facts.journal_wrong, way_out, is_doubt=is_doubt)
         return
-    if not facts.journal:
+    last = standing_entry(facts.journal)
+    if last is None:
         return
-    last = facts.journal[-1]
     since = f"since {ago(max(0, facts.at_ms - last.at_ms))}"
     told = f"The {last.verb} of {last.flow} is {last.state} {since}"
     is_same = last.flow == facts.flow
@@ -280,16 +282,45 @@ def _journal(facts: ReadinessFacts) -> Iterator[RecoveryObstacle]:
     yield RecoveryObstacle(
         ObstacleKind.UNFINISHED,
         told,
-        _way_on(last),
+        way_on(last, facts.at_ms),
         of_failover=not may_fail_over,
     )
+    yield from _return_flow(facts, last)
 
 
-def _way_on(last: JournalEntry) -> str:
+def _return_flow(facts: ReadinessFacts, last: JournalEntry) -> Iterator[RecoveryObstacle]:
+    """Say that nothing keeps the cluster exact that producers have left, while a run can be undone."""
+    back = return_flow(facts.flow, last, facts.verdict)
+    if back is not None and back.dead:
+        yield RecoveryObstacle(
+            ObstacleKind.RETURN_FLOW,
+            f"{back.flow}: {back.dead}",
+            "Start, resume or mend it: mm2py status FILE says which.",
+            is_doubt=facts.verdict is None or facts.verdict.readiness is Readiness.UNKNOWN,
+        )
+    of_other = last.state is RecoveryState.REVERSED and last.flow == facts.flow
+    if of_other and facts.worker_at_source is False:
+        flow = facts.flow
+        yield RecoveryObstacle(
+            ObstacleKind.RETURN_FLOW,
+            f"{flow.target}->{flow.source} must copy while the {last.verb} of {flow} can be undone, and no live worker"
+            f" runs it: what is written on {flow.target} is not on {flow.source}",
+            f"Start one: mm2py FILE --clusters {flow.source}.",
+        )
+
+
+def way_on(last: JournalEntry, now_ms: int) -> str:
     """Return what an operator can do with a run that has not ended."""
     flow = f"FILE '{last.flow}'"
     if last.state is RecoveryState.REVERSED:
-        return f"mm2py dr rollback {flow} undoes it, mm2py dr complete {flow} keeps it."
+        over_ms = last.undo_ends_ms
+        if over_ms is not None and now_ms >= over_ms:
+            return (
+                f"It can be undone no more since {time_text(over_ms)}. mm2py dr complete {flow} keeps it; the way back"
+                f" is then mm2py dr cutover FILE '{last.flow.target}->{last.flow.source}'."
+            )
+        until = "" if over_ms is None else f" until {time_text(over_ms)}"
+        return f"mm2py dr rollback {flow} undoes it{until}, mm2py dr complete {flow} keeps it."
     if last.verb is RecoveryVerb.FAILOVER and last.state in MAY_HAVE_SWITCHED:
         return (
             f"mm2py dr reinstate {flow} when {last.flow.source} answers; mm2py dr failover {flow} goes on until then."

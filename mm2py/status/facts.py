@@ -12,6 +12,7 @@ from typing import Final, Literal
 from mm2py.config.flow_properties import FlowProperties
 from mm2py.config.origins import SettingOrigin
 from mm2py.config.settings import FlowSettings
+from mm2py.dr.journal import JournalEntry
 from mm2py.flow import ClusterAlias, Flow, Kind
 from mm2py.group.membership import GroupState
 from mm2py.kafka.port import TopicPartition
@@ -107,6 +108,8 @@ class FlowFacts:
     """Why the stored settings cannot be read, or cannot be used with this file."""
     owner_group: str = ""
     """The group that runs the flow, as stored with the flow; empty if none is stored."""
+    recovery: JournalEntry | None = None
+    """How the pair of clusters stands, by the target's journal of recoveries; None: no run, or it cannot be read."""
 
     @property
     def other_group(self) -> str:

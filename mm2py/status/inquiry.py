@@ -10,7 +10,9 @@ import asyncio
 import io
 import random
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from mm2py.clock import Clock
@@ -20,6 +22,9 @@ from mm2py.config.origins import origins_of_filters
 from mm2py.config.settings import ClusterSettings, FlowSettings
 from mm2py.copying.gap_log import GapTable
 from mm2py.copying.positions import PositionTable
+from mm2py.copying.reading.internal_table import DamagedTopic
+from mm2py.dr.journal import JournalEntry, JournalUnreadable, standing_entry
+from mm2py.dr.journal_topic import read_journal
 from mm2py.flow import ClusterAlias, Flow, Kind
 from mm2py.flow_clusters import Connected
 from mm2py.kafka.cluster import fetch_metadata
@@ -54,6 +59,8 @@ from mm2py.status.movement import (
 )
 from mm2py.status.partition_lags import furthest_behind
 
+JOURNAL_KEPT_S: Final = 10.0
+"""How often the journal of recoveries is read."""
 SETTLE_AGAIN_S: Final = 1.0
 """How often a position that may stand still is looked at."""
 AGES_MOST: Final = 20_000
@@ -220,6 +227,37 @@ class GroupsInShort:
         self.report = in_short(report_of(facts), is_synced=facts.is_synced)
 
 
+class RecoveryJournal:
+    """The journal of recoveries of a flow's pair of clusters. While watching, it is read less often than the rest.
+
+    Both clusters have it, and an entry by which a cutover can be undone stands on both: the target is asked, and the
+    source while that is silent.
+    """
+
+    def __init__(self, flow: Flow, target: InquirySide, source: InquirySide) -> None:
+        self.standing: JournalEntry | None = None
+        """How the pair of clusters stands; None: no run has begun, or it cannot be read."""
+        self._flow = flow
+        self._sides = (target, source)
+        self._asked_at_s: float | None = None
+
+    async def look(self) -> None:
+        """Read it. Without the right to read it nothing is known of recoveries: mm2py dr check says so."""
+        now_s = asyncio.get_running_loop().time()
+        if self._asked_at_s is not None and now_s - self._asked_at_s < JOURNAL_KEPT_S:
+            return
+        self._asked_at_s, self.standing = now_s, None
+        for side in self._sides:
+            await side.why_not("reading the journal of recoveries", partial(self._read, side))
+            if not side.away:
+                return
+
+    async def _read(self, side: InquirySide) -> None:
+        with suppress(JournalUnreadable, DamagedTopic):
+            found = await read_journal(side.alias, side.brokers, self._flow)
+            self.standing = standing_entry(found.entries)
+
+
 class FlowInquiry:
     """Asks for all of one flow. When other settings are stored, it starts again: other topics may hold its state."""
 
@@ -241,6 +279,7 @@ class FlowInquiry:
         self._target_side = target
         self._source_side = source
         self._stored = StoredInquiry(settings, target, source)
+        self._journal = RecoveryJournal(settings.flow, target, source)
         self._known: FlowConfig | None = None
         self._unusable = ""
         self._movement = Movement()
@@ -254,6 +293,7 @@ class FlowInquiry:
     async def look(self) -> FlowFacts:
         """Ask both clusters, and return what they say."""
         await self._stored.look()
+        await self._journal.look()
         if self._stored.config != self._known:
             self._known = self._stored.config
             self._begin(self._settings())
@@ -295,6 +335,7 @@ class FlowInquiry:
             source_unread=tuple(self._source.unread),
             stored=self._known,
             owner_group=self._stored.owner_group,
+            recovery=self._journal.standing,
             held=self._stored.held,
             pauses=self._stored.pauses,
             backfills=self._stored.backfills,

@@ -22,6 +22,7 @@ from mm2py.records.control_record import MemberId
 from mm2py.status.facts import Facts, FlowFacts, GroupFacts
 from mm2py.status.flow_report import FlowReport, FlowTasks, flow_report, late_members, why_drift, why_off, why_running
 from mm2py.status.not_copied import RUN_UNKNOWN, NotCopied, NotRunning, Reason
+from mm2py.status.return_flow import ReturnFlow, return_flow
 
 SILENT_TIMES: Final = 3
 """If no record came for this many session time-outs, no worker runs."""
@@ -34,6 +35,8 @@ class ProblemKind(StrEnum):
 
     UNREACHABLE = "unreachable"
     NOT_RUNNING = "not-running"
+    RETURN_FLOW = "return-flow"
+    """A cutover can be undone, and the flow that leads back does not copy."""
     GAP = "gap"
     NOT_COPIED = "not-copied"
     """A topic, or some of its partitions, wait for an operator, or it is not known why they are not copied."""
@@ -162,6 +165,13 @@ class Report:
         return all(problem.kind is ProblemKind.MEMBER for problem in self.problems)
 
 
+def return_flows(facts: Facts, report: Report) -> list[ReturnFlow]:
+    """Return the flows that must copy while a cutover can be undone."""
+    runs = {each.settings.flow: each.recovery for each in facts.flows}
+    found = (return_flow(flow.flow, runs.get(flow.flow), flow.verdict) for flow in report.flows)
+    return [one for one in found if one is not None]
+
+
 def report_of(facts: Facts) -> Report:
     """Return the report of these facts: problems and the largest lag first."""
     groups = tuple(_group_report(group, facts.at_ms) for group in facts.groups)
@@ -182,11 +192,15 @@ def report_of(facts: Facts) -> Report:
     ]
     flows.sort(key=lambda flow: (-len(flow.open_gaps), -flow.unowned, -(flow.lag or 0), flow.flow))
     others = {each.settings.flow: each.other_group for each in facts.flows}
+    runs = {each.settings.flow: each.recovery for each in facts.flows}
     problems = [*_cluster_problems(facts), *_group_problems(facts, groups)]
     for flow in flows:
         problems += _flow_problems(flow, work.get(flow.flow.target), facts.clusters)
         problems += _unstored(flow.flow, work.get(flow.flow.target))
         problems += _settings_problems(flow, groups, facts.at_ms, others[flow.flow])
+        back = return_flow(flow.flow, runs[flow.flow], flow.verdict)
+        if back is not None and back.dead:
+            problems.append(Problem(ProblemKind.RETURN_FLOW, str(flow.flow), back.dead))
     for each in facts.flows:
         if each.mm2_runs:
             problems.append(Problem(ProblemKind.NOT_RUNNING, str(each.settings.flow), each.mm2_runs))

@@ -14,6 +14,7 @@ from mm2py.config.settings import Configuration, FlowSettings
 from mm2py.errors import ConfigError
 from mm2py.flow import ConnectorName, Flow, Kind, parse_flow
 from mm2py.secret import shown_name
+from mm2py.status.report import return_flows
 from mm2py_rest.access.sessions import Sessions
 from mm2py_rest.built_page import BuiltPage
 from mm2py_rest.clusters.answers import SharedAnswer
@@ -28,6 +29,10 @@ from mm2py_rest.v1 import V1
 from mm2py_rest.worker_link import WorkerLink
 
 METRICS_KEPT_S: Final = 1.0
+RETURN_FLOWS_KEPT_S: Final = 60.0
+"""How old what the clusters say may be for the metric of flows that lead back: no worker can tell it of a dead one."""
+RETURN_FLOWS_MOST_S: Final = 3.0
+"""How long a page waits for it; then that metric is missing."""
 KINDS = (Kind.SOURCE, Kind.CHECKPOINT, Kind.HEARTBEAT)
 
 
@@ -59,7 +64,13 @@ class Services:
 
     async def _metrics(self) -> bytes:
         counted = await self.link.snapshot()
-        return await asyncio.to_thread(render, counted, partitions_max=self.configuration.metrics_partitions_max)
+        view = await self.live.within(RETURN_FLOWS_KEPT_S, patience_s=RETURN_FLOWS_MOST_S)
+        return await asyncio.to_thread(
+            render,
+            counted,
+            partitions_max=self.configuration.metrics_partitions_max,
+            return_flows=() if view is None else return_flows(view.facts, view.report),
+        )
 
     def connectors(self) -> list[ConnectorName]:
         """Return the connectors of every flow of the file, as MirrorMaker 2 has them."""

@@ -44,6 +44,9 @@ class WantedRanges:
     bytes_per_second: int | None = None
     asked: Mapping[str, Any] = field(default_factory=dict)
     """What was asked for, for ``Verification.settings``."""
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Source offsets at which copying has ended, by partition: what is behind them on either side was written by others
+    since, as after a cutover."""
 
 
 class CompareJob(Protocol):
@@ -143,7 +146,7 @@ class Verifier:
             if leaf is not None:
                 result.difference = await reader.difference(leaf)
         if result.difference is None:
-            await self._look_behind(result, reader)
+            await self._look_behind(result, reader, wanted.ends)
 
     async def _finish_compacted(
         self, result: PartitionResult, keys: DifferingKeys | None, reader: ComparedRangeReader
@@ -173,10 +176,12 @@ class Verifier:
             odd = {place: records for place, records in target.by_place.items() if place % 2}
             result.difference = first_difference(leaf, target._replace(by_place={}), target._replace(by_place=odd))
 
-    async def _look_behind(self, result: PartitionResult, reader: ComparedRangeReader) -> None:
+    async def _look_behind(
+        self, result: PartitionResult, reader: ComparedRangeReader, ends: Mapping[TopicPartition, int]
+    ) -> None:
         """Compare the copies that the ledger does not have yet with the source records that come next."""
         plan = result.plan
-        if plan.tail is None:
+        if plan.tail is None or is_behind(plan, ends):
             return
         if plan.facts.is_shared or plan.facts.is_compacted or plan.tail[1] - plan.tail[0] > TAIL_MOST:
             plan.note(Why.BEHIND_LEDGER, plan.tail, is_target=True)
@@ -190,6 +195,12 @@ class Verifier:
             of = {"topic": plan.facts.topic, "partition": plan.facts.partition}
             self._log.warning("verify.tail_not_read", **of, why=str(error))
             plan.note(Why.UNREADABLE, plan.tail, is_target=True)
+
+
+def is_behind(plan: PartitionPlan, ends: Mapping[TopicPartition, int]) -> bool:
+    """Return whether the ledger has everything up to the end of the copying: what follows are no copies."""
+    end = ends.get((plan.facts.topic, plan.facts.partition))
+    return end is not None and plan.tail is not None and plan.tail_source >= end
 
 
 def _leaf_of(plan: PartitionPlan, place: int) -> ComparedRange:

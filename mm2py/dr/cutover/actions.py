@@ -7,10 +7,11 @@ not built, and refused by name.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
+from mm2py.dr.cutover.coupling import Coupling, refusal_text
 from mm2py.dr.cutover.drained import behind, copied_so_far, extras_on_target, lag_of, topic_of
 from mm2py.dr.cutover.final_groups import FinalGroups, left_topics, moved_text, refuse_groups, waiting
 from mm2py.dr.cutover.pair import CutoverOptions, CutoverRefused, RecoveryPair, turned
@@ -114,6 +115,8 @@ class CutoverActions:
         refused += await self._refused_by_flows(flow, topics, fenced, undone)
         fence = await RunFence(pair, flow, options).plan(fenced)
         refused += _said_by(lambda: refuse_plan(fence, accepts_unproven=options.accepts_unproven))
+        coupled, notes = await self._coupled(flow, fenced, there)
+        refused += [] if options.accepts_coupled else [refusal_text(one, flow) for one in coupled]
         ends: PartitionOffsets = {}
         copied: PartitionOffsets = {}
         groups: list[JudgedGroup] = []
@@ -141,8 +144,17 @@ class CutoverActions:
             groups=tuple(groups),
             switch=" ".join(options.switch_words[:1]),
             turns=pair.keeps_names(flow),
+            coupled=tuple(str(one) for one in coupled),
+            notes=tuple(notes),
             refused=tuple(refused),
         )
+
+    async def _coupled(
+        self, flow: Flow, fenced: Sequence[str], there: Iterable[str]
+    ) -> tuple[Sequence[Coupling], Sequence[str]]:
+        """Return which topics transactions couple with those that move, and what is not known of that."""
+        others = [topic for topic in there if topic not in fenced and not topic.startswith("__")]
+        return await RunFence(self._pair, flow, self._options).coupled(fenced, others)
 
     def _fenced(self, flow: Flow, topics: Sequence[str], there: Mapping[str, object]) -> tuple[str, ...]:
         """Return the topics that producers of the source may write to: of a rollback those that are there."""
@@ -156,14 +168,13 @@ class CutoverActions:
         found: list[str] = []
         if not fenced:
             found.append(f"{flow.source} has none of the topics {in_short(topics)}: nobody can write to them there.")
-        if undone is not None and undone.window_s is not None:
-            over_ms = undone.at_ms + undone.window_s * 1000
-            if pair.clock.wall_ms() > over_ms:
-                found.append(
-                    f"The window in which {undone.flow} could be undone ended at {time_text(over_ms)}. Complete it"
-                    f" (mm2py dr complete FILE '{undone.flow}'), and cut over to {flow.target}: mm2py dr cutover FILE"
-                    f" '{flow}'."
-                )
+        over_ms = None if undone is None else undone.undo_ends_ms
+        if undone is not None and over_ms is not None and pair.clock.wall_ms() >= over_ms:
+            found.append(
+                f"The window in which {undone.flow} could be undone ended at {time_text(over_ms)}. Complete it"
+                f" (mm2py dr complete FILE '{undone.flow}'), and cut over to {flow.target}: mm2py dr cutover FILE"
+                f" '{flow}'."
+            )
         missing = [topic for topic in topics if not pair.settings[back].replicates(topic)]
         if missing:
             found.append(
@@ -217,7 +228,7 @@ class CutoverActions:
             self._tell(f"{len(found.open)} transaction(s) are open" if found.open else "")
 
         fence = RunFence(self._pair, entry.flow, self._options)
-        ends = await fence.verified(await self._topics_of(entry), timeout_s=self._left_s(), tell=tell)
+        ends = await fence.verified(await self._topics_of(entry), timeout_s=self._left_s(), tell=tell, say=self._say)
         return RecoveryFacts(source_ends=ends)
 
     async def drain(self, entry: JournalEntry, ends: RecoveryFacts) -> RecoveryFacts:

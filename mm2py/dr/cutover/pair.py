@@ -49,6 +49,10 @@ class CutoverOptions:
     fence_hook_name: str = ""
     principals: tuple[str, ...] = ()
     accepts_unproven: bool = False
+    accepts_coupled: bool = False
+    """Topics move although transactions couple them with others that do not."""
+    ends_hanging: bool = False
+    """Transactions that are open on the fenced topics are aborted."""
     leaves_extras: bool = False
 
 

@@ -37,6 +37,10 @@ class RunPreview:
     """The program of the switch hook, without its arguments; empty: an operator switches."""
     turns: bool
     """The flow is stopped, and the one that leads back is started; else both run."""
+    coupled: tuple[str, ...]
+    """Topics that do not move, and those that do, to which transactions write together."""
+    notes: tuple[str, ...]
+    """What is not known of that."""
     refused: tuple[str, ...]
     """Why it must not begin, each a sentence with its way out."""
 
@@ -56,6 +60,8 @@ class RunPreview:
         turning = f"stop {flow}, and start {back} behind what it has brought" if self.turns else f"{back} runs on"
         found.append(f"5. {turning}")
         found.append(f"6. lift the fence of producers on {flow.target}, if one stands; {flow.source} stays fenced")
+        found += [f"transactions write to {one}" for one in self.coupled]
+        found += [f"note: which transactions couple topics is not known: {one}" for one in self.notes]
         found += [f"refused: {one}" for one in self.refused]
         return found
 
@@ -93,6 +99,8 @@ class RunPreview:
             ],
             "switch": self.switch,
             "turns": self.turns,
+            "coupled": list(self.coupled),
+            "notes": list(self.notes),
             "refused": list(self.refused),
         }
 

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
+from mm2py.dr.cutover.coupling import Coupling, couplings
 from mm2py.dr.cutover.pair import CutoverOptions, CutoverRefused, RecoveryPair
 from mm2py.dr.fence.asking import FenceInquiry
 from mm2py.dr.fence.facts import KnownAcls
@@ -22,7 +23,7 @@ from mm2py.dr.fence.plan import FencePlan, FenceWanted, in_short, plan_fence
 from mm2py.dr.fence.raising import FenceWrite, raise_fence
 from mm2py.dr.fence.record import FenceBinding, FencedKind, FenceRecord, FenceState, FenceWay
 from mm2py.dr.fence.stillness import FenceSample, Stillness
-from mm2py.dr.fence.verifying import verify_fence
+from mm2py.dr.fence.verifying import end_what_is_open, verify_fence
 from mm2py.dr.states import ACTS_WITHIN_S, PartitionOffsets
 from mm2py.errors import Mm2Error
 from mm2py.flow import Flow
@@ -75,6 +76,11 @@ class RunFence:
         sample = await self._sample(topics)
         return ends_of(sample)
 
+    async def coupled(self, topics: Sequence[str], others: Sequence[str]) -> tuple[Sequence[Coupling], Sequence[str]]:
+        """Return which of the others transactions couple with the topics, and what is not known of that, in words."""
+        found, unknown = await self._inquiry.producers([*topics, *others])
+        return couplings(topics, found, await self._inquiry.transactions()), unknown
+
     async def set(self, topics: Sequence[str], plan: FencePlan | None) -> FenceRecord:
         """Raise the fence, or go on with it.
 
@@ -96,9 +102,16 @@ class RunFence:
         return await self._in_time(work)
 
     async def verified(
-        self, topics: Sequence[str], *, timeout_s: float, tell: Callable[[Stillness], None]
+        self,
+        topics: Sequence[str],
+        *,
+        timeout_s: float,
+        tell: Callable[[Stillness], None],
+        say: Callable[[str], None],
     ) -> PartitionOffsets:
         """Return the ends at which the partitions stand still. Raises: FenceNotProven."""
+        if self._options.ends_hanging:
+            await self._end_what_is_open(topics, say)
         found = await verify_fence(self._inquiry, topics, clock=self._pair.clock, timeout_s=timeout_s, tell=tell)
         if not found.is_proven:
             raise FenceNotProven(
@@ -106,6 +119,15 @@ class RunFence:
                 remedy="Stop what still writes, or name it with --principal, and begin again.",
             )
         return ends_of(found.last)
+
+    async def _end_what_is_open(self, topics: Sequence[str], say: Callable[[str], None]) -> None:
+        """Abort the transactions that are open. What could not be aborted is told: the verification waits for it."""
+        pair = self._pair
+        brokers = pair.brokers[self._flow.source]
+        work = end_what_is_open(self._inquiry, brokers, topics, clock=pair.clock, rng=pair.rng)
+        ended, failed = await self._in_time(work)
+        for line in (*(f"aborted: {one}" for one in ended), *failed):
+            say(line)
 
     async def still_stands(self, topics: Sequence[str]) -> PartitionOffsets:
         """Return where the partitions end now. Raises: FenceNotProven, a part of the fence is missing."""

@@ -65,6 +65,14 @@ class FenceInquiry:
         stable = await self._ends(leaders, unread, of_log=False)
         return FenceSample(at_s, ends, stable, producers, tuple(dict.fromkeys(unread)))
 
+    async def producers(
+        self, topics: Sequence[str]
+    ) -> tuple[Mapping[TopicPartition, Sequence[ActiveProducer]], Sequence[str]]:
+        """Return the producers that the leaders remember of the partitions of topics, and what they do not tell."""
+        unknown: list[str] = []
+        found = await self._producers(_leaders(await fetch_metadata(self._brokers, topics)), unknown)
+        return found, unknown
+
     async def transactions(self) -> list[SeenTransaction]:
         """Return the transactional ids that the cluster shows us. Raises: KafkaError."""
         return await self._transactions(await fetch_metadata(self._brokers, []), [])

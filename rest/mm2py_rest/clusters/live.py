@@ -126,6 +126,18 @@ class LiveReport:
                 return self._view
             return self._view if await self._look_once(begun_s) else None
 
+    async def within(self, age_s: float, *, patience_s: float) -> View | None:
+        """Return a view that is at most ``age_s`` old; None: there was none, and a look takes longer than the patience.
+
+        Looks do not go on because of it.
+        """
+        if self._view is not None and self._clock.monotonic() - self._view.begun_s <= age_s:
+            return self._view
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                return await self.glance()
+        return None
+
     async def _pause(self, begun_s: float) -> None:
         """Wait before the next look, but not if a request asks for a change that was made since the last look.
 

@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from mm2py.metrics.worker_numbers import WorkerSnapshot
+from mm2py.status.return_flow import ReturnFlow
 from mm2py_rest.metrics import mirror_maker, own
 from mm2py_rest.metrics.metric import AnyMetric, Summary
 from mm2py_rest.metrics.values import Values, values_of
@@ -32,14 +33,16 @@ class _MetricsPage(Collector):
             yield _family(metric, self._values)
 
 
-def render(snapshot: WorkerSnapshot, *, partitions_max: int) -> bytes:
+def render(snapshot: WorkerSnapshot, *, partitions_max: int, return_flows: Iterable[ReturnFlow] = ()) -> bytes:
     """Return the page in Prometheus's text format; its type is ``CONTENT_TYPE``.
 
     Args:
         partitions_max: how many partitions have series of their own; the others are summed for each topic.
+        return_flows: the flows that must copy while a cutover can be undone, by what the clusters say.
     """
     registry = CollectorRegistry()
-    registry.register(_MetricsPage(values_of(snapshot, partitions_max=partitions_max)))
+    values = values_of(snapshot, partitions_max=partitions_max)._replace(return_flows=tuple(return_flows))
+    registry.register(_MetricsPage(values))
     return generate_latest(registry)
 
 

@@ -24,6 +24,7 @@ from mm2py.metrics.worker_numbers import (
 from mm2py.records.lag_seen import LagSeen
 from mm2py.status.lag_movement import KEEPS_UP, NOT_KNOWN, BehindFacts, LagMovement, movement_of, together
 from mm2py.status.not_copied import FAILED
+from mm2py.status.return_flow import ReturnFlow
 from mm2py.topics.retention import Retention
 
 ALL: Final = "all"
@@ -102,6 +103,8 @@ class Values(NamedTuple):
     partitions: Sequence[PartitionValues]
     left_out: int
     """How many partitions have no series of their own."""
+    return_flows: Sequence[ReturnFlow] = ()
+    """The flows that must copy while a cutover can be undone."""
 
 
 def values_of(worker: WorkerSnapshot, *, partitions_max: int) -> Values:

@@ -283,7 +283,7 @@ async def _two_writers(scene: Scene) -> None:
         assert both.entries[-1].state is S.TAKEN_BACK
         only_target = await _opened(scene, {target: clusters[target]})
         assert [one.mark for one in only_target.entries] == [one.mark for one in both.entries]
-        text = report_text(both.entries)
+        text = report_text(both.entries, 0)
         assert "TakenBack" in text and "ann@ops1: a test" in text and f"ends {scene.topic}-0: 50" in text
 
         name = str(recovery_topic(flow).name)

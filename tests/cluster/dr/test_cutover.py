@@ -79,6 +79,8 @@ class CutoverScene:
         )
         self.acked: list[bytes] = []
         self.read: Counter[bytes] = Counter()
+        self.places: dict[bytes, list[str]] = {}
+        """Where each record was read, for a failure to name it."""
         self.failures: list[str] = []
         self._consumers_at = ""
         self._over = threading.Event()
@@ -135,15 +137,17 @@ class CutoverScene:
             self._consumers_at = alias
             try:
                 while self.at == alias and not self._over.is_set():
-                    self._read_some(client)
+                    self._read_some(client, alias)
             finally:
                 client.close()
 
-    def _read_some(self, client: Consumer) -> None:
+    def _read_some(self, client: Consumer, alias: str) -> None:
         behind: dict[tuple[str, int], int] = {}
         for message in client.consume(BATCH, 0.1):
             if message.error() is None:
                 self.read[message.value() or b""] += 1
+                place = f"{alias} {message.topic()}-{message.partition()}@{message.offset()}"
+                self.places.setdefault(message.value() or b"", []).append(place)
                 behind[str(message.topic()), message.partition() or 0] = (message.offset() or 0) + 1
         if behind:
             at = [TopicPartition(topic, number, offset) for (topic, number), offset in behind.items()]
@@ -186,7 +190,8 @@ class CutoverScene:
         sent = Counter(self.acked)
         assert set(sent.values()) == {1}
         assert not sent - self.read, f"lost for the group: {(sent - self.read).total()}"
-        assert not self.read - sent, f"read again: {(self.read - sent).total()}"
+        again = {value.decode(): self.places[value] for value in self.read - sent}
+        assert not again, f"read again: {again}\n{self.run.dr('history', self.flow)[1]}"
         for alias, cluster in self.clusters.items():
 
             def is_whole(alias: str = alias, cluster: KafkaCluster = cluster) -> bool:

@@ -277,6 +277,37 @@ def test_a_run_that_has_not_ended_says_how_to_go_on(
     assert found.standing.state == entries[-1].state
 
 
+def test_a_rollback_that_was_taken_back_leaves_the_cutover_that_it_should_have_undone() -> None:
+    undone = journal(*TO_REVERSED, E.UNDO_ASKED)
+    told = StepTold(1, NOW_MS, "mark-x")
+    for event in (E.FAILED, E.ALL_REMOVED):
+        undone.append(next_entry(undone, event, BACK, told)[0])
+    found = asked(journal=undone)
+    assert found.cutover is ReadyFor.NO
+    assert found.standing.state == "Reversed" and found.standing.verb == "cutover"
+
+
+def test_a_run_whose_window_is_over_can_be_kept_and_not_undone() -> None:
+    entries = [replace(one, window_s=61) for one in journal(*TO_REVERSED)]
+    assert "mm2py dr rollback FILE 'A->B' undoes it until " in readiness_text(asked(journal=entries))
+    entries = [replace(one, window_s=60) for one in entries]
+    text = readiness_text(asked(journal=entries))
+    assert "It can be undone no more since" in text and "rollback" not in text
+    assert "mm2py dr complete FILE 'A->B' keeps it; the way back is then mm2py dr cutover FILE 'B->A'" in text
+
+
+def test_a_flow_back_that_does_not_copy_is_named_while_a_cutover_can_be_undone() -> None:
+    run = journal(*TO_REVERSED, flow=BACK)
+    assert "return-flow" not in kinds(asked(journal=run))
+    dead = replace(SAFE, readiness=Readiness.NOT_COPIED, text="A->B: not safe to fail over: no worker runs it")
+    found = asked(journal=run, verdict=dead)
+    assert "return-flow" in kinds(found)
+    assert "must copy while the cutover of B->A can be undone, and does not copy all" in readiness_text(found)
+    assert "return-flow" not in kinds(asked(journal=journal(*TO_REVERSED, E.COMPLETE_ASKED, flow=BACK), verdict=dead))
+    named = asked(journal=journal(*TO_REVERSED), worker_at_source=False)
+    assert "B->A must copy while the cutover of A->B can be undone, and no live worker runs it" in readiness_text(named)
+
+
 def test_a_journal_that_cannot_be_used_stands_in_the_way_of_both() -> None:
     found = asked(journal_wrong="The recovery journals of both clusters disagree: it is so.")
     assert kinds(found) == ["journal"]

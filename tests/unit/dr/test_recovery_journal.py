@@ -33,6 +33,7 @@ S, E = RecoveryState, RecoveryEvent
 A, B = ClusterAlias("A"), ClusterAlias("B")
 FORTH, BACK = Flow(A, B), Flow(B, A)
 IDS = {A: "id-a", B: "id-b"}
+NOW_MS = 1_764_000_000_000
 ENDS = RecoveryFacts(source_ends={"orders-0": 10})
 
 
@@ -253,8 +254,8 @@ def test_a_step_that_another_process_began_has_no_duration() -> None:
 
 def test_the_report_names_who_asked_positions_and_durations() -> None:
     entries = walked(*TO_REVERSED)
-    text = report_text(entries)
-    assert "cutover of A->B: Reversed, begun 2025-11-24T16:00:00Z, 12 s, orders" in text
+    text = report_text(entries, NOW_MS)
+    assert "cutover of A->B: Reversed, begun 2025-11-24T16:00:00Z, 12 s, orders; it can be undone" in text
     assert "ann@ops1: ticket 4711" in text
     assert "ends orders-0: 10" in text
     assert "group billing at orders-0: 10" in text
@@ -263,7 +264,18 @@ def test_the_report_names_who_asked_positions_and_durations() -> None:
     assert (run["verb"], run["state"], len(run["steps"])) == ("cutover", "Reversed", len(entries))
     assert run["steps"][2]["source_ends"] == {"orders-0": 10}
     assert json.loads(json.dumps(run)) == run
-    assert report_text([]) == "No recovery has run.\n"
+    assert report_text([], NOW_MS) == "No recovery has run.\n"
+
+
+def test_the_report_says_until_when_a_run_can_be_undone_and_that_it_can_be_no_more() -> None:
+    entries = [replace(one, window_s=1800) for one in walked(*TO_REVERSED)]
+    over_ms = entries[-1].at_ms + 1_800_000
+    assert report_plain(entries)[0]["undo_ends_ms"] == over_ms
+    assert "can be undone by mm2py dr rollback until 2025-11-24T16:30:12Z" in report_text(entries, over_ms - 1)
+    assert "can be undone no more since 2025-11-24T16:30:12Z" in report_text(entries, over_ms)
+    ended = [*entries, after(entries, E.COMPLETE_ASKED)]
+    assert "undone" not in report_text(ended, over_ms)
+    assert report_plain(ended)[0]["undo_ends_ms"] is None
 
 
 def test_a_run_keeps_its_window_and_an_older_mm2py_wrote_none() -> None:

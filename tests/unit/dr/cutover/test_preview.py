@@ -36,6 +36,8 @@ PREVIEW = RunPreview(
     groups=tuple(JudgedGroup(one, judge_at_ends(one)) for one in (GROUP, SHARES)),
     switch="dns",
     turns=True,
+    coupled=("bills and orders together (transactional id pay-1)",),
+    notes=(),
     refused=(),
 )
 
@@ -53,6 +55,7 @@ def test_every_action_is_listed_in_order_with_positions() -> None:
         "run dns switch",
         "stop A->B, and start B->A behind what it has brought",
         "lift the fence of producers on B, if one stands; A stays fenced",
+        "transactions write to bills and orders together (transactional id pay-1)",
     ):
         assert part in text, part
     assert "refused" not in text
