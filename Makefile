@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help quick quick-map venv venv-spark jars demo demo-backfill test test-slow test-unit test-unit-3.13 test-native lint format compat bench bench-quick steady-cost verdict-cost bench-workers bench-wan bench-new-topic bench-moves bench-ledger bench-checkpoints bench-checkpoints-model bench-rest bench-rest-start bench-settings-pause failover failover-beside-mm2 group-failover faults faults-beside-mm2 soak simulate mutants constraints clean bench-verify fuzz wheels sbom audit bench-attacks shake
+.PHONY: help quick quick-map venv venv-spark jars demo demo-backfill test test-slow test-unit test-unit-3.13 test-native lint format compat bench bench-quick steady-cost verdict-cost bench-workers bench-wan bench-new-topic bench-moves bench-ledger bench-checkpoints bench-checkpoints-model bench-rest bench-rest-start bench-settings-pause cutovers failover failover-beside-mm2 group-failover faults faults-beside-mm2 soak simulate mutants constraints clean bench-verify fuzz wheels sbom audit bench-attacks shake
 
 # Compiled files are kept whatever the shell says: without them each worker of pytest, and each process that a test
 # starts, compiles every module again, which is half of what the unit tests cost.
@@ -289,6 +289,9 @@ verdict-cost: venv jars ## what verdict, lags and flight recorder cost in CPU, i
 
 failover: venv jars ## how long partitions stand still when their worker is killed, fifty times (ARGS="--save", ARGS="--resume")
 	@$(PY) -m bench.failover $(ARGS)
+
+cutovers: venv jars ## planned cutovers and rollbacks under load: lost, read again, pauses; hours (ARGS="--rounds 10 --save", ARGS="--resume")
+	@$(PY) -m bench.cutovers $(ARGS)
 
 failover-beside-mm2: venv jars ## two workers each of mm2py and MirrorMaker 2, 43 kills, about an hour (ARGS="--save", ARGS="--resume")
 	@$(PY) -m bench.failover --beside-mm2 $(ARGS)

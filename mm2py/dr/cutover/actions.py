@@ -34,6 +34,7 @@ from mm2py.flow import Flow
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.errors import KafkaError
 from mm2py.moments import duration_text, time_text
+from mm2py.topics.names import recovery_topic
 
 LOOK_EVERY_S: Final = 0.5
 COMMIT_WITHIN_S: Final = 8.0
@@ -48,6 +49,19 @@ class TimeIsOver(Mm2Error):
 
 class ExtraRecords(Mm2Error):
     """The cluster to which producers go back has records that neither flow wrote."""
+
+
+class FenceRecordLost(Mm2Error):
+    """What a fence has to give back is not known any more: its record is gone on both clusters."""
+
+    def __init__(self, entry: JournalEntry) -> None:
+        super().__init__(
+            f"What the fence on {entry.flow.source} has changed is not known: neither cluster has its record in"
+            " mm2-dr-fences.internal.",
+            remedy=f"Remove by hand what stops producers of {in_short(entry.topics)} there: DENY rules,"
+            f" max.message.bytes=1, or what your hook has done. Then delete {recovery_topic(entry.flow).name} on both"
+            " clusters: the next call begins anew.",
+        )
 
 
 class CutoverActions:
@@ -289,9 +303,17 @@ class CutoverActions:
         """Give back what the fence's own record says; ``kept`` is empty."""
         if entry.verb is RecoveryVerb.FAILOVER:
             _not_built(RecoveryGoal.FAILOVER)
-        record = await RunFence(self._pair, entry.flow, self._options).lift()
+        fence = RunFence(self._pair, entry.flow, self._options)
+        if self._was_set(entry) and not await fence.has_record():
+            raise FenceRecordLost(entry)
+        record = await fence.lift()
         what = f"lifted the fence on {entry.flow.source}" if record is not None else "no fence stood"
         self._say(f"{what}: producers go on on {entry.flow.source}")
+
+    def _was_set(self, entry: JournalEntry) -> bool:
+        """Return whether the fence of a run was set as a whole."""
+        entries = () if self.journal is None else self.journal.entries
+        return any(one.run == entry.run and one.event is RecoveryEvent.FENCE_SET for one in entries)
 
     # The switch, and behind it
 

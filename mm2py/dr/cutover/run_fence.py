@@ -110,6 +110,7 @@ class RunFence:
         say: Callable[[str], None],
     ) -> PartitionOffsets:
         """Return the ends at which the partitions stand still. Raises: FenceNotProven."""
+        await self._recorded()
         if self._options.ends_hanging:
             await self._end_what_is_open(topics, say)
         found = await verify_fence(self._inquiry, topics, clock=self._pair.clock, timeout_s=timeout_s, tell=tell)
@@ -131,9 +132,7 @@ class RunFence:
 
     async def still_stands(self, topics: Sequence[str]) -> PartitionOffsets:
         """Return where the partitions end now. Raises: FenceNotProven, a part of the fence is missing."""
-        record = await self.standing()
-        if record is None or record.state is not FenceState.STANDING:
-            raise self._fallen("its record says that it was lifted, or is being changed")
+        record = await self._recorded()
         if record.way is FenceWay.ACLS:
             acls = (await self._inquiry.facts(topics)).acls
             missing = missing_bindings(record, acls)
@@ -152,6 +151,19 @@ class RunFence:
         work = lift_fence(self._store, self._cluster, self._write(), hook=hook)
         found = await self._in_time(work)
         return None if found is None else found.record
+
+    async def has_record(self) -> bool:
+        """Return whether a fence of this flow is known at all, also one that was lifted."""
+        return await self._store.read() is not None
+
+    async def _recorded(self) -> FenceRecord:
+        """Return the record of the fence that stands. Raises: FenceNotProven, there is none."""
+        record = await self._store.read()
+        if record is None:
+            raise self._fallen("mm2-dr-fences.internal has no record of it on either cluster")
+        if record.state is not FenceState.STANDING:
+            raise self._fallen("its record says that it was lifted, or is being changed")
+        return record
 
     def _write(self) -> FenceWrite:
         pair = self._pair

@@ -211,9 +211,11 @@ class CutoverScene:
         hook = f"{self.hook} {self.folder}"
         return ["--yes", "--hook-fence", hook, "--hook-switch", hook, "--timeout", f"{int(120 * PATIENCE)}"]
 
-    def started(self, verb: str, *more: str) -> subprocess.Popen[str]:
+    def started(self, verb: str, *more: str, file: Path | None = None) -> subprocess.Popen[str]:
+        """Start a verb; ``file``: that of another site."""
+        words = ["dr", verb, str(file or self.run.file), self.flow, *self.options(), *more]
         return subprocess.Popen(
-            [sys.executable, "-m", "mm2py", "dr", verb, str(self.run.file), self.flow, *self.options(), *more],
+            [sys.executable, "-m", "mm2py", *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -226,14 +228,14 @@ class CutoverScene:
         text, _ = process.communicate(timeout=RUN_S)
         return process.returncode, text
 
-    def killed_at(self, verb: str, state: str) -> str:
+    def killed_at(self, verb: str, state: str, *, file: Path | None = None) -> str:
         """Call a verb, and kill it as soon as it has stored that it is in a state."""
-        process = self.started(verb)
+        process = self.started(verb, file=file)
         assert process.stdout is not None
         lines: list[str] = []
         for line in process.stdout:
             lines.append(line)
-            if f"Z  {state}" in line:
+            if f"Z  {state}" in line and process.poll() is None:
                 os.kill(process.pid, signal.SIGKILL)
         process.wait(ANSWER_S)
         text = "".join(lines)
@@ -243,7 +245,12 @@ class CutoverScene:
 
 @contextmanager
 def scene_of(source: KafkaCluster, target: KafkaCluster, folder: Path, policy: str) -> Iterator[CutoverScene]:
-    scene = CutoverScene(source, target, folder, policy)
+    with running_scene(CutoverScene(source, target, folder, policy)) as scene:
+        yield scene
+
+
+@contextmanager
+def running_scene(scene: CutoverScene) -> Iterator[CutoverScene]:
     with scene.run:
         scene.run.wait_for_event("topics.copying", flow=scene.flow)
         with scene.load():
