@@ -108,6 +108,8 @@ class SwitchedLoad:
         self.acks: dict[str, list[tuple[str, float]]] = {topic: [] for topic in self.topics}
         """When each producer was answered last, and by which cluster."""
         self.failures: list[str] = []
+        self._reads_at: dict[str, str] = {}
+        """Where each group is."""
         self._over = threading.Event()
         self._no_load = threading.Event()
         self._quiet: dict[str, threading.Event] = {topic: threading.Event() for topic in self.topics}
@@ -124,7 +126,8 @@ class SwitchedLoad:
                 self._quiet[topic].set()  # all that was sent is answered
                 continue
             self._quiet[topic].clear()
-            if self.files.is_fenced(alias):
+            # A group that is still on the old cluster would read there what comes back, and once more on the new one.
+            if self.files.is_fenced(alias) or any(self._reads_at.get(group) != alias for group in self.groups):
                 continue
             if alias not in clients:
                 own = {"transactional_id": f"{topic}-{alias}"} if is_transactional else {}
@@ -175,6 +178,7 @@ class SwitchedLoad:
             alias = self.files.at
             client = member(self.clusters[alias], group, protocol=self.groups[group])
             client.subscribe(self.read_topics(alias))
+            self._reads_at[group] = alias
             try:
                 while self.files.at == alias and not self._over.is_set():
                     self._read_some(client, group)
