@@ -2,8 +2,8 @@
 
 Producers and a consumer group work all the time on the cluster to which they are sent. They obey two hooks: the fence
 is a file, and so is the name of the cluster where they belong. Consumers move first: one that is still on the old
-cluster would read there what comes back from the new one, and read it again when it has moved. What was acknowledged, what the group has read and what
-both clusters hold in the end must be the same records, each once.
+cluster would read there what comes back from the new one, and read it again when it has moved. What was acknowledged,
+what the group has read and what both clusters hold in the end must be the same records, each once.
 """
 
 from __future__ import annotations

@@ -65,7 +65,8 @@ class AclScene(CutoverScene):
             if not waiting:
                 waiting = [f"{number + at}".encode() for at in range(BATCH)]
                 number += BATCH
-            waiting = self._refused(clients[self.at], waiting)
+            if self._consumers_at == self.at:
+                waiting = self._refused(clients[self.at], waiting)
 
     def _client(self, cluster: KafkaCluster) -> Producer:
         return producer(
