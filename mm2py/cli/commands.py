@@ -242,7 +242,7 @@ COMMANDS: Final = (
         "mm2py.cli.dr_complete",
         RECOVER,
         "keep a cutover: it can be undone no more",
-        ("mm2py dr complete mm2.properties 'A->B' --unverified",),
+        ("mm2py dr complete mm2.properties 'A->B' --plan", "mm2py dr complete mm2.properties 'A->B' --yes"),
     ),
     CommandRow(
         "dr history",
