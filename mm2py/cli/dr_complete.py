@@ -7,7 +7,7 @@ unfenced, or a cutover leads back. MirrorMaker 2 has no such command.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from mm2py.backfill.verifying.results import table
 from mm2py.backfill.verifying.verification import WantedRanges
@@ -17,17 +17,12 @@ from mm2py.cli.dr_run import RunArguments, common_arguments, run_arguments, run_
 from mm2py.cli.flow_sides import sides_of
 from mm2py.cli.verify import MB, MB_PER_SECOND, verify_here
 from mm2py.config.configuration import SettingsFile, flow_of, read_settings_file
-from mm2py.copying.reading.ledger_table import LedgerTable
 from mm2py.dr.cutover.switched import SwitchedRanges, not_clean, switched_ranges
 from mm2py.dr.journal_topic import read_agreed
 from mm2py.dr.runner import RecoveryGoal
 from mm2py.event_loop import loop_factory
 from mm2py.flow import parse_flow
-from mm2py.kafka.port import TopicPartition
-from mm2py.logs import make_logger
-from mm2py.offsets.partition_ledger import PartitionLedger
 from mm2py.status.exit_codes import EXIT_INTERRUPTED
-from mm2py.topics.names import ledger_topic
 
 
 def parse_arguments(arguments: Sequence[str]) -> RunArguments:
@@ -83,33 +78,13 @@ async def _verified(options: RunArguments, file: SettingsFile) -> bool:
         return False
     if not options.json:
         say_lines(table(found).splitlines())
-    if wrong := not_clean(found, switched.ends, await _came_back(options, file, switched)):
+    if wrong := not_clean(found, switched.ends):
         more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         raise CommandFailed(
             f"It is not completed: what was switched is not shown to be in the copies: {wrong[0]}{more}.",
             remedy=f"See mm2py verify FILE '{options.flow}' --local. --unverified completes it all the same.",
         )
     return True
-
-
-async def _came_back(
-    options: RunArguments, file: SettingsFile, switched: SwitchedRanges
-) -> Mapping[TopicPartition, PartitionLedger]:
-    """Return the ledgers of the flow back, where copies have the names of their originals."""
-    settings = flow_of(file, options.flow)
-    if not settings.policy.keeps_names:
-        return {}
-    flow = settings.flow
-    async with sides_of("dr", settings) as sides:
-        require(sides)
-        ledgers = LedgerTable(sides.source.brokers, ledger_topic(flow.target), make_logger("warning", "text"))
-
-        async def read() -> None:
-            await ledgers.follow()
-            await ledgers.prepare([*switched.ends])
-
-        await within_deadline(flow.source, read(), "reading the ledgers of the flow back")
-        return {key: ledgers.of(key) for key in switched.ends}
 
 
 async def _switched(options: RunArguments, file: SettingsFile) -> SwitchedRanges | None:

@@ -10,9 +10,10 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from mm2py.backfill.verifying.planning import NotCompared, VerifyFacts, Why
+from mm2py.backfill.verifying.planning import NOT_RETURNED, NotCompared, VerifyFacts, Why
 from mm2py.backfill.verifying.ranges import Interval
 from mm2py.backfill.verifying.reading import CHANNEL, Sides
+from mm2py.backfill.verifying.returned import Returned, returned_by
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.copying.gap_log import GapTable
@@ -24,7 +25,7 @@ from mm2py.flow import TopicName
 from mm2py.kafka.admin import describe_topic_configs
 from mm2py.kafka.cluster import ClusterMetadata, fetch_metadata
 from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
-from mm2py.kafka.errors import BrokerRefused
+from mm2py.kafka.errors import BrokerRefused, Reaction
 from mm2py.kafka.list_offsets import LATEST, find_bounds, find_offsets
 from mm2py.kafka.port import FetchedPartition, TopicPartition
 from mm2py.offsets.partition_ledger import TopicId
@@ -88,6 +89,7 @@ class VerifySurvey:
         await self._follow(
             ledgers, keys, {key: target_bounds[remotes[key]][1] for key in keys if remotes[key] in target_bounds}
         )
+        returned = await self._returned(keys, log)
         ends = [
             await find_offsets(self._source, {key: self._on_source.leader_of(*key) for key in keys}, LATEST),
             await find_offsets(
@@ -126,6 +128,7 @@ class VerifySurvey:
                     read_committed=settings.read_committed,
                     own_timestamps=on_target.get(_TIMESTAMPS) != "LogAppendTime",
                     bytes_per_offset=sizes.get(key, 1000.0),
+                    returned=returned.get(key, NOT_RETURNED),
                     filtered=filtered.get(key, ()),
                 )
             )
@@ -168,6 +171,30 @@ class VerifySurvey:
             if not behind or self._clock.monotonic() >= until_s:
                 return
             await asyncio.sleep(AGAIN_S)
+
+    async def _returned(
+        self, keys: Sequence[TopicPartition], log: FilteringBoundLogger
+    ) -> dict[TopicPartition, Returned]:
+        """Return what the flow back has brought, if copies have the names of their originals.
+
+        Its ledgers are on our source. Without the right to read them nothing is left out because of it.
+        """
+        settings = self._settings
+        if not settings.policy.keeps_names:
+            return {}
+        ledgers = LedgerTable(self._source, ledger_topic(settings.flow.target), log)
+        try:
+            await ledgers.follow()
+            await ledgers.prepare(keys)
+        except BrokerRefused as error:
+            if error.reaction is not Reaction.DENIED:
+                raise
+            return {}
+        found: dict[TopicPartition, Returned] = {}
+        for key in keys:
+            ids = self._topic_id(self._on_target, key), self._topic_id(self._on_source, key)
+            found[key] = returned_by(one.ledger for one in ledgers.of(key).ledgers if one.is_of(*ids))
+        return found
 
     async def _configs(self, topics: Sequence[str]) -> dict[tuple[int, str], dict[str, str | None]]:
         """Return the settings for cleaning and timestamps on both sides, by side and topic."""

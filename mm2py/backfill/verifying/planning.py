@@ -14,10 +14,12 @@ from itertools import pairwise
 from typing import Final
 
 from mm2py.backfill.verifying.ranges import LEAF_OFFSETS, ComparedRange, Interval, overlaps
+from mm2py.backfill.verifying.returned import Returned
 from mm2py.offsets.partition_ledger import NumberedLedger
 from mm2py.offsets.runs import Hole, HoleCause, Run
 from mm2py.records.gap_record import Gap
 
+NOT_RETURNED: Final = Returned()
 RANGE_BYTES: Final = 64 << 20
 RUNS_A_RANGE: Final = 20_000
 
@@ -43,6 +45,8 @@ class Why(StrEnum):
     NOT_YET = "not copied yet"
     BEHIND_LEDGER = "behind the ledger"
     """Target records that the ledger does not have yet."""
+    RETURNED = "brought by the flow back"
+    """Under the identity policy: the flow that leads back has copied it, in the other direction."""
     FILTERED = "filtered"
     """Copied by a backfill with ``--where`` or ``--select``: the copies may differ, and be fewer."""
     FOREIGN_FLOWS = "other flows"
@@ -92,6 +96,8 @@ class VerifyFacts:
     own_timestamps: bool = True
     """See ``ComparedRange``."""
     bytes_per_offset: float = 1000.0
+    returned: Returned = NOT_RETURNED
+    """What the flow back has brought."""
     filtered: Sequence[Interval] = ()
     """Source offsets of backfills with ``--where`` or ``--select``."""
 
@@ -140,6 +146,10 @@ class PartitionPlan:
     def note(self, why: Why, interval: Interval, *, count: int | None = None, is_target: bool = False) -> None:
         """Note offsets that are not compared. An empty interval is not noted."""
         start, end = interval
+        if why in (Why.GAP, Why.NOT_IN_LEDGER):
+            returned = self.facts.returned
+            known = returned.on_target if is_target else returned.on_source
+            why = Why.RETURNED if any(low <= start and end <= high for low, high in known) else why
         count = end - start if count is None else count
         if count > 0:
             facts = self.facts
@@ -286,7 +296,16 @@ def _explained(plan: PartitionPlan, whole: ComparedRange) -> ComparedRange:
         for interval in uncovered(whole, (offset, offset + 1)):
             plan.note(Why.QUARANTINE, interval)
             added.append(interval)
-    return replace(whole, source_left_out=joined([*whole.source_left_out, *added])) if added else whole
+    returned = facts.returned
+    added += overlaps(returned.on_source, whole.source)
+    originals = overlaps(returned.on_target, whole.target)
+    if not (added or originals):
+        return whole
+    return replace(
+        whole,
+        source_left_out=joined([*whole.source_left_out, *added]),
+        target_left_out=joined([*whole.target_left_out, *originals]),
+    )
 
 
 def uncovered(whole: ComparedRange, interval: Interval) -> list[Interval]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mm2py.backfill.verifying.planning import NotCompared, PartitionPlan, Why, joined
+from mm2py.backfill.verifying.planning import NotCompared, PartitionPlan, Why
 from mm2py.backfill.verifying.results import Verification
 from mm2py.backfill.verifying.verification import is_behind
 from mm2py.dr.cutover.drained import topic_of
@@ -18,10 +18,10 @@ from mm2py.dr.journal import JournalEntry, standing_entry, stored_facts
 from mm2py.dr.states import RecoveryState
 from mm2py.flow import Flow
 from mm2py.kafka.port import TopicPartition
-from mm2py.offsets.partition_ledger import PartitionLedger
 
-_EXPLAINED: Final = frozenset({Why.EXPIRED, Why.BEFORE_COPYING, Why.GAP, Why.QUARANTINE})
-"""Nothing is left to compare there, or what is missing is known and listed by ``mm2py gaps`` or in quarantine."""
+_EXPLAINED: Final = frozenset({Why.EXPIRED, Why.BEFORE_COPYING, Why.GAP, Why.QUARANTINE, Why.RETURNED})
+"""Nothing is left to compare there; or what is missing is known, and listed by ``mm2py gaps`` or in quarantine; or an
+earlier run has switched it in the other direction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +46,12 @@ def switched_ranges(entries: Sequence[JournalEntry], flow: Flow) -> SwitchedRang
     return SwitchedRanges(last.run, {topic_of(partition): end for partition, end in ends.items()})
 
 
-def not_clean(
-    found: Verification, ends: Mapping[TopicPartition, int], came_back: Mapping[TopicPartition, PartitionLedger]
-) -> list[str]:
-    """Return why a verification does not show that everything up to these ends is in the copies; empty: it does.
-
-    Args:
-        came_back: under the identity policy the ledgers of the flow back. The story: after a rollback B->A has copied
-            from 500 on. What is before that on B, A->B had brought there: an earlier run has switched it.
-    """
-    return [*_not_clean(found, ends, came_back)]
+def not_clean(found: Verification, ends: Mapping[TopicPartition, int]) -> list[str]:
+    """Return why a verification does not show that everything up to these ends is in the copies; empty: it does."""
+    return [*_not_clean(found, ends)]
 
 
-def _not_clean(
-    found: Verification, ends: Mapping[TopicPartition, int], came_back: Mapping[TopicPartition, PartitionLedger]
-) -> Iterator[str]:
+def _not_clean(found: Verification, ends: Mapping[TopicPartition, int]) -> Iterator[str]:
     plans: dict[TopicPartition, PartitionPlan] = {}
     for one in found.partitions:
         key = (one.plan.facts.topic, one.plan.facts.partition)
@@ -71,8 +62,7 @@ def _not_clean(
             yield f"{_name(key)} {list(compared.source)} was not compared: {why}"
     for note in found.not_compared:
         key = (note.topic, note.partition)
-        is_outside = _is_outside(note, ends, plans.get(key)) or _came_back(note, came_back.get(key))
-        if note.why not in _EXPLAINED and not is_outside:
+        if note.why not in _EXPLAINED and not _is_outside(note, ends, plans.get(key)):
             yield f"{note.count:,} offset(s) of {_name(key)} were not compared: {note.why}"
     left_out = {(one.topic, one.partition) for one in found.left_out}
     for key in sorted(ends):
@@ -86,18 +76,6 @@ def _is_outside(note: NotCompared, ends: Mapping[TopicPartition, int], plan: Par
         return note.why is Why.BEHIND_LEDGER and plan is not None and is_behind(plan, ends)
     end = ends.get((note.topic, note.partition))
     return end is not None and note.start >= end
-
-
-def _came_back(note: NotCompared, back: PartitionLedger | None) -> bool:
-    """Return whether the flow back has brought what the ledger does not have: its own ledgers know it."""
-    if back is None or note.why is not Why.NOT_IN_LEDGER:
-        return False
-    ledgers = [one.ledger for one in back.ledgers]
-    if note.is_target:
-        known = joined((one.source_start, one.copied_to) for one in ledgers)
-    else:
-        known = joined((one.target_start, one.target_end) for one in ledgers)
-    return any(start <= note.start and note.end <= end for start, end in known)
 
 
 def _name(key: TopicPartition) -> str:

@@ -22,6 +22,7 @@ from mm2py.backfill.verifying.planning import (
 )
 from mm2py.backfill.verifying.ranges import LEAF_OFFSETS, ComparedRange
 from mm2py.backfill.verifying.results import PartitionResult, RangeResult, Verification, body, table
+from mm2py.backfill.verifying.returned import Returned, returned_by
 from mm2py.offsets.ledger import Ledger
 from mm2py.offsets.partition_ledger import NumberedLedger
 from mm2py.offsets.runs import Entry, Hole, HoleCause, Run
@@ -54,6 +55,41 @@ def test_what_either_log_has_deleted_is_named_and_not_compared() -> None:
     (one,) = found.ranges
     assert (one.source, one.target, one.runs) == ((65, 100), (55, 90), (Run(65, 55, 35),))
     assert left_out(found) == [("expired", 0, 65)]
+
+
+def test_what_the_flow_back_has_brought_is_no_difference_and_everything_else_is_compared() -> None:
+    # A->B copied 0 to 10, B->A brought 5 records of B, A->B copied on, B->A brings 3 more.
+    ours = ledger(Run(0, 0, 10), Hole(10, 10, 5, 0, HoleCause.GAP), Run(15, 15, 20))
+    back = Ledger(10, 10, is_whole=True)
+    for entry in (Run(10, 10, 5), Hole(15, 15, 20, 0, HoleCause.GAP), Run(35, 35, 3)):
+        back.append(entry)
+    returned = returned_by([back])
+    assert returned == Returned(((10, 15), (35, 38)), ((10, 15), (35, 38)))
+    found = plan([ours], (0, 38), (0, 38), returned=returned)
+    (one,) = found.ranges
+    assert (one.source, one.target, one.source_left_out, one.target_left_out) == (
+        (0, 35),
+        (0, 35),
+        ((10, 15),),
+        ((10, 15),),
+    )
+    assert left_out(found) == [("brought by the flow back", 10, 15), ("not copied yet", 35, 38)]
+    alone = plan([ours], (0, 38), (0, 38))
+    assert left_out(alone)[0] == ("gap", 10, 15)
+    assert alone.ranges[0].target_left_out == (), "a record of somebody else in the middle is a difference"
+
+
+def test_a_ledger_that_begins_behind_what_the_flow_back_brought_lacks_nothing() -> None:
+    back = Ledger(0, 0, is_whole=True)
+    back.append(Run(0, 0, 10))
+    ours = ledger(Run(10, 10, 5), start=(10, 10), whole=False)
+    known = plan([ours], (0, 15), (0, 15), returned=returned_by([back]))
+    assert {why for why, _, _ in left_out(known)} == {"brought by the flow back"}
+    short = Ledger(0, 0, is_whole=True)
+    short.append(Run(0, 0, 9))
+    assert {why for why, _, _ in left_out(plan([ours], (0, 15), (0, 15), returned=returned_by([short])))} == {
+        "not in the ledger"
+    }
 
 
 def test_what_a_filtered_backfill_has_copied_is_named_and_the_rest_compared() -> None:
