@@ -152,6 +152,9 @@ class FakeLive:
     async def view(self) -> View:
         return self.found
 
+    async def within(self, age_s: float, *, patience_s: float) -> View | None:
+        return self.found
+
 
 class FakeQuestions:
     """Answers in place of the clusters, and keeps the questions about offsets."""

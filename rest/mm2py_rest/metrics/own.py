@@ -321,15 +321,6 @@ def _group_metrics() -> Iterable[AnyMetric]:
     for name, text, read in numbers:
         yield Metric(f"mm2py_group_{name}", "gauge", text, labels, of_groups(read))
 
-    def dead_return_flows(values: Values) -> Iterable[Series]:
-        return (((str(one.flow),), 1.0 if one.dead else 0.0) for one in values.return_flows)
-
-    text = (
-        "1 if a flow does not copy all, although it must while a cutover can be undone; 0 if it does. By what the"
-        " clusters say, at most a minute old. Missing while no cutover can be undone, or it is not known."
-    )
-    yield Metric("mm2py_recovery_return_flow_dead", "gauge", text, ("flow",), dead_return_flows)
-
     def states(values: Values) -> Iterable[Series]:
         for one in values.worker.groups:
             for state in MEMBER_STATES:

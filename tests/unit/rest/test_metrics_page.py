@@ -11,6 +11,7 @@ import pytest
 from mm2py.copying import states
 from mm2py.copying.copied_partition import CopiedPartition
 from mm2py.copying.planning.steps import MERGE_ALL, MERGE_SMALL, PASS_REFUSED
+from mm2py.flow import parse_flow
 from mm2py.metrics.worker_numbers import (
     ConnectorSnapshot,
     FlowSnapshot,
@@ -18,8 +19,9 @@ from mm2py.metrics.worker_numbers import (
 )
 from mm2py.records.lag_seen import LagSeen
 from mm2py.records.source_offset import StoredPosition
+from mm2py.status.return_flow import ReturnFlow
 from mm2py_rest.metrics.metric import Summary
-from mm2py_rest.metrics.page import METRICS
+from mm2py_rest.metrics.page import METRICS, render
 from mm2py_rest.metrics.values import ALL, STATES
 from tests.fakes.metrics_page import Page
 from tests.fakes.worker_snapshot import NOW_MS, NOW_S, checkpoints, copied, flow, many, worker
@@ -35,6 +37,15 @@ def test_each_metric_is_on_the_page_once_with_its_meaning() -> None:
     assert names == [metric.name for metric in METRICS]
     assert [name for name, times in Counter(names).items() if times > 1] == []
     assert all(metric.help.endswith(".") for metric in METRICS)
+
+
+def test_a_flow_that_leads_back_is_on_the_page_only_while_a_cutover_can_be_undone() -> None:
+    back = parse_flow("B->A")
+    name = "mm2py_recovery_return_flow_dead"
+    for dead, value in (("no worker runs it", 1.0), ("", 0.0)):
+        text = render(worker(), partitions_max=10, return_flows=[ReturnFlow(back, dead)]).decode()
+        assert f'{name}{{flow="B->A"}} {value}' in text
+    assert f"{name}{{" not in render(worker(), partitions_max=10).decode()
 
 
 def test_no_series_is_on_the_page_twice() -> None:
