@@ -87,7 +87,7 @@ def report(runs: Sequence[Run], facts: Facts, *, groups: int = GROUPS) -> str:
         " records and groups; the checker compares the clusters.",
         "",
     ]
-    header = ("flows", "rounds", "cutovers", "rollbacks", "records", *COUNTS.values())
+    header = ("flows", "rounds", "cutovers", "rollbacks", "records", *COUNTS.values(), "calls that changed nothing")
     rows, pauses, durations = [], [], []
     for name in dict.fromkeys(run.mirror for run in runs):
         good = [run.measures for run in runs if run.mirror == name and run.measures]
@@ -95,7 +95,8 @@ def report(runs: Sequence[Run], facts: Facts, *, groups: int = GROUPS) -> str:
         counted = [f"{sum(one.get(count, 0) for one in good):g}" for count in COUNTS]
         records = f"{max((one.get('records', 0) for one in good), default=0):,.0f}"
         verbs = [str(sum(one.count(verb) for one in switches)) for verb in ("cutover", "rollback")]
-        rows.append((name, str(len(good)), *verbs, records, *counted))
+        refused = f"{sum(one.get('refused', 0) for one in good):g}"
+        rows.append((name, str(len(good)), *verbs, records, *counted, refused))
         stood = [value for one in good for key, value in one.items() if key.startswith("pause_")]
         if stood:
             pauses.append((name, str(len(stood)), *_spread(stood)))
