@@ -228,6 +228,17 @@ COMMANDS: Final = (
         ),
     ),
     CommandRow(
+        "dr failover",
+        "mm2py.cli.dr_failover",
+        RECOVER,
+        "the source is lost: let producers and groups go on on the target",
+        (
+            "mm2py dr failover mm2.properties 'A->B' --plan",
+            "mm2py dr failover mm2.properties 'A->B' --accept-loss --hook-switch 'switch-dns prod' --yes",
+            "mm2py dr failover mm2.properties 'A->B' --to safe --accept-loss --yes",
+        ),
+    ),
+    CommandRow(
         "dr rollback",
         "mm2py.cli.dr_rollback",
         RECOVER,
@@ -299,7 +310,7 @@ COMMANDS: Final = (
 )
 NOT_YET: Final[dict[tuple[str, ...], str]] = {
     ("dr", verb): "docs/recovery.md says what to do by hand until then."
-    for verb in ("failover", "reinstate", "extras", "failback", "drill")
+    for verb in ("reinstate", "extras", "failback", "drill")
 }
 """Commands that mm2py will have, and what to do without them."""
 HELP: Final = "help"

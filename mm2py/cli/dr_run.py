@@ -26,6 +26,7 @@ from mm2py.config.configuration import SettingsFile, flow_of, read_settings_file
 from mm2py.dr.cutover.actions import CutoverActions
 from mm2py.dr.cutover.pair import MAX_LAG, TIMEOUT_S, CutoverOptions, RecoveryPair, turned
 from mm2py.dr.cutover.preview import RunPreview
+from mm2py.dr.failover.preview import FailoverPreview
 from mm2py.dr.fence.choosing import named_principals, own_principals
 from mm2py.dr.fence.hook import HOOK_TIMEOUT_S, hook_words
 from mm2py.dr.fence.record import FenceWay
@@ -64,6 +65,7 @@ _ENDS_OF: Final = {
     RecoveryGoal.CUTOVER: {RecoveryState.REVERSED},
     RecoveryGoal.ROLLBACK: {RecoveryState.REVERSED},
     RecoveryGoal.COMPLETE: {RecoveryState.COMPLETE},
+    RecoveryGoal.FAILOVER: {RecoveryState.FAILED_OVER},
 }
 
 
@@ -91,6 +93,9 @@ class RunArguments(argparse.Namespace):
     own_principal: list[str]
     unverified: bool
     max_mb_per_second: int
+    to: str
+    accept_loss: bool
+    source_is_lost: bool
     at: str | None
     at_ms: int | None
     reason: str
@@ -201,6 +206,9 @@ def _defaults() -> RunArguments:
         principal=[],
         own_principal=[],
         unverified=False,
+        to="latest",
+        accept_loss=False,
+        source_is_lost=False,
         at=None,
     )
 
@@ -251,7 +259,7 @@ class RecoveryCall:
     file: SettingsFile
     _clock: SystemClock = field(default_factory=SystemClock)
     _rng: random.Random = field(default_factory=random.Random)
-    _preview: RunPreview | None = None
+    _preview: RunPreview | FailoverPreview | None = None
 
     async def run(self) -> int:
         """Do it. Raises: as ``run_goal``."""

@@ -24,12 +24,16 @@ from mm2py.config.configuration import SettingsFile, flow_of, read_settings_file
 from mm2py.config.settings import FlowSettings
 from mm2py.connector_offsets.altering import StillRunning
 from mm2py.connector_offsets.turning import Turned, TurnedFlow, TurnedMeanwhile, turn_off, turn_on, turned_flow
+from mm2py.dr.failover.mark import refuse_turn_on
+from mm2py.dr.journal import standing_entry
+from mm2py.dr.journal_topic import read_agreed
 from mm2py.dr.open_run import refuse_turn_beside
 from mm2py.dr.readiness_inquiry import serves
 from mm2py.errors import Mm2Error
 from mm2py.login import author_here
 from mm2py.output import write_out
 from mm2py.records.author import REASON_MOST, checked_reason
+from mm2py.records.direction_record import is_by_failover
 from mm2py.shared_settings.direction import Seen, TurnRefused
 from mm2py.status.cluster_inquiry import InquirySide
 from mm2py.status.exit_codes import EXIT_CHANGES, EXIT_DONE, EXIT_WAITS
@@ -132,6 +136,10 @@ class TurnCommand:
             back = None if flow_back is None else await self._read(flow_of(self._file, str(flow_back.flow)), opened)
             own, other = flow.known, None if back is None else back.known
             steps = self._steps(flow, own, back, other)
+            if not self._options.off and own.stored is not None and is_by_failover(own.stored.by):
+                clusters = {one.alias: one.brokers for one in self._needed}
+                journal = await self._in_time(read_agreed(flow.settings.flow, clusters), DEADLINE_S)
+                refuse_turn_on(own.stored, standing_entry(journal.entries), flow.settings.flow)
             self._say([f"{flow.settings.flow} is {own.text}."])
             if back is not None and other is not None:
                 self._say([f"{back.settings.flow} is {other.text}."])

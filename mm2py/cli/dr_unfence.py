@@ -21,9 +21,9 @@ from mm2py.cli.flow_sides import FlowSides, sides_of
 from mm2py.clock import SystemClock
 from mm2py.config.configuration import read_settings_file
 from mm2py.config.settings import FlowSettings
-from mm2py.dr.cutover.actions import CutoverActions
-from mm2py.dr.cutover.pair import CutoverOptions, RecoveryPair
+from mm2py.dr.cutover.pair import CutoverOptions, RecoveryPair, turned
 from mm2py.dr.cutover.unfencing import takes_back_run
+from mm2py.dr.failover.actions import FailoverActions
 from mm2py.dr.fence.choosing import settings_of_flow
 from mm2py.dr.fence.fenced_cluster import ClusterFence
 from mm2py.dr.fence.hook import HOOK_TIMEOUT_S, hook_words
@@ -124,10 +124,12 @@ async def _unfence(options: UnfenceArguments, settings: FlowSettings, words: tup
             code = EXIT_DONE
         record, left = standing, tuple[str, ...]()
         if code is None and by_run:
+            file, back = read_settings_file(options.file, None), turned(flow)
+            both = {flow: settings, back: settings_of_flow(file, str(back))}
             pair = RecoveryPair(
-                file=read_settings_file(options.file, None),
-                by_file={flow: settings},
-                settings={flow: settings},
+                file=file,
+                by_file=both,
+                settings=both,
                 brokers=_answering(sides),
                 own_principals={},
                 author=author_here(options.reason),
@@ -135,7 +137,7 @@ async def _unfence(options: UnfenceArguments, settings: FlowSettings, words: tup
                 clock=clock,
                 rng=rng,
             )
-            await _take_run_back(pair, flow, words, say)
+            await _take_run_back(pair, flow, words, sides.source.brokers, say)
             record, code = await store.read(), EXIT_DONE
             if record is not None:
                 say(record_lines(record))
@@ -168,13 +170,13 @@ async def _run_of(flow: Flow, sides: FlowSides, say: Callable[[Sequence[str]], N
 
 
 async def _take_run_back(
-    pair: RecoveryPair, flow: Flow, words: tuple[str, ...] | None, say: Callable[[Sequence[str]], None]
+    pair: RecoveryPair,
+    flow: Flow,
+    words: tuple[str, ...] | None,
+    source: Brokers,
+    say: Callable[[Sequence[str]], None],
 ) -> None:
     """Take back the run that stands: what was done, and that, are entries of the journal."""
-
-    async def nothing(_: Flow) -> Sequence[str]:
-        return ()
-
     options = CutoverOptions(
         way=FenceWay.ACLS if words is None else FenceWay.HOOK,
         fence_hook=None if words is None else hook_of(words),
@@ -182,6 +184,6 @@ async def _take_run_back(
     )
     store = JournalTopics(flow, pair.brokers, clock=pair.clock, rng=pair.rng)
     journal = await JournalWriter.open(store, author=pair.author, clock=pair.clock, rng=pair.rng)
-    actions = CutoverActions(pair, options, obstacles=nothing, say=lambda line: say([line]))
+    actions = FailoverActions(pair, options, source=source, say=lambda line: say([line]))
     actions.journal = journal
     await RecoveryRunner(journal, actions).run(RecoveryGoal.UNFENCE, flow)

@@ -30,6 +30,22 @@ async def with_tails(
 ) -> dict[TopicPartition, StoredPosition]:
     """Return these positions with the target offset at which the copies really end.
 
+    Args, raises: see ``open_tails``.
+    """
+    tails = await open_tails(positions, topics, brokers, clock=clock, rng=rng)
+    return {key: replace(at, next_target=end_of(tails[key])) if key in tails else at for key, at in positions.items()}
+
+
+async def open_tails(
+    positions: Mapping[TopicPartition, StoredPosition],
+    topics: Mapping[str, TopicMetadata],
+    brokers: Brokers,
+    *,
+    clock: Clock,
+    rng: random.Random,
+) -> dict[TopicPartition, Tail]:
+    """Fence the producers that positions name and that have not drained, and return what they wrote behind these.
+
     Args:
         positions: by remote partition.
         topics: fresh metadata of the remote topics.
@@ -44,7 +60,7 @@ async def with_tails(
             continue
         if is_there:
             open_.setdefault((producer_id, epoch, at.producer_name), {})[key] = at
-    found = dict(positions)
+    found: dict[TopicPartition, Tail] = {}
     for (producer_id, epoch, name), some in open_.items():
         producer = PreviousProducer(brokers, name, producer_id, epoch, rng=rng)
         found |= await _read(producer, some, topics, brokers, clock=clock, rng=rng)
@@ -59,7 +75,7 @@ async def _read(
     *,
     clock: Clock,
     rng: random.Random,
-) -> dict[TopicPartition, StoredPosition]:
+) -> dict[TopicPartition, Tail]:
     """Fence one producer, and read what it has written behind its positions."""
     wanted: Sequence[TopicMetadata] = [
         replace(topics[name], partitions={n: p for n, p in topics[name].partitions.items() if (name, n) in positions})
@@ -83,10 +99,10 @@ async def _read(
         for (name, number), at in positions.items()
     ]
     await LogReader(brokers, read_committed=False, rng=rng, channel="turn").read(stretches, lambda _: None)
-    return {one.key: replace(positions[one.key], next_target=_end_of(one.tail)) for one in stretches}
+    return {one.key: one.tail for one in stretches}
 
 
-def _end_of(tail: Tail) -> int | None:
+def end_of(tail: Tail) -> int | None:
     """Return where the copies end: behind the markers of fences, unless clients have written between; None: unknown."""
     if not tail.is_whole:
         return None

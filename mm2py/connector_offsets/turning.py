@@ -117,9 +117,11 @@ class Turned:
     """How many records its target has that the flow back has not copied, by partition."""
 
 
-async def turn_off(flow: TurnedFlow, *, by: str, author: Author = UNKNOWN) -> Turned:
+async def turn_off(flow: TurnedFlow, *, by: str, author: Author = UNKNOWN, marks: bool = False) -> Turned:
     """Turn a flow off, and return when all its workers have drained it.
 
+    Args:
+        marks: store who has done it also if the flow is off already, by another one.
     Raises:
         StillRunning: it is off, and a worker has not said that it has drained; ask again.
         TurnedMeanwhile, FlowOfAnotherGroup, Mm2IsRunning; Mm2Error, if the target does not answer.
@@ -128,7 +130,7 @@ async def turn_off(flow: TurnedFlow, *, by: str, author: Author = UNKNOWN) -> Tu
     await _refuse_others(flow)
     seen = await flow.seen()
     stored = seen.stored
-    if stored is None or stored.state is not DirectionState.OFF:
+    if stored is None or stored.state is not DirectionState.OFF or (marks and stored.by != by):
         stored = await _store(flow, DirectionState.OFF, seen.stored, by, author)
     await ConnectorOffsets(flow.settings, flow.clusters).drained()
     return Turned(stored)

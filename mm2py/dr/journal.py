@@ -364,6 +364,7 @@ def stored_facts(entries: Sequence[JournalEntry]) -> RecoveryFacts:
             copied_to=entry.facts.copied_to or ends.copied_to,
             target_ends=entry.facts.target_ends or ends.target_ends,
             groups=entry.facts.groups or ends.groups,
+            source_epochs=entry.facts.source_epochs or ends.source_epochs,
         )
     return ends
 
@@ -398,6 +399,7 @@ def encode_journal(record: JournalRecord, written_by: str) -> bytes:
             "copied_to": dict(facts.copied_to),
             "target_ends": dict(facts.target_ends),
             "groups": {group: dict(offsets) for group, offsets in facts.groups.items()},
+            "source_epochs": dict(facts.source_epochs),
             "kept": dict(record.kept),
             "kept_in": dict(record.kept_in),
         }
@@ -454,6 +456,7 @@ def _decoded(found: Any) -> JournalRecord:
             copied_to=_offsets(found["copied_to"]),
             target_ends=_offsets(found["target_ends"]),
             groups=MappingProxyType({_text(group): _offsets(one) for group, one in found["groups"].items()}),
+            source_epochs=_offsets(found.get("source_epochs", {})),
         ),
         kept=MappingProxyType(dict(found["kept"])),
         kept_in=MappingProxyType({_text(alias): _text(one) for alias, one in found["kept_in"].items()}),

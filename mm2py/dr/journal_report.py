@@ -79,6 +79,8 @@ def _what(entry: JournalEntry) -> str:
     facts, told = entry.facts, list[str]()
     if entry.event is RecoveryEvent.FENCE_HOLDS:
         told.append(f"ends {_offsets(facts.source_ends)}")
+    if entry.event is RecoveryEvent.HOOK_DONE:
+        return ""  # what is known of the run in one entry: the steps before have told it
     if facts.copied_to:
         told.append(f"copied to {_offsets(facts.copied_to)}")
     told += [f"group {group} at {_offsets(offsets)}" for group, offsets in sorted(facts.groups.items())]
@@ -125,4 +127,5 @@ def _plain_step(entry: JournalEntry) -> dict[str, Any]:
         "copied_to": dict(facts.copied_to),
         "target_ends": dict(facts.target_ends),
         "groups": {group: dict(offsets) for group, offsets in facts.groups.items()},
+        "source_epochs": dict(facts.source_epochs),
     }

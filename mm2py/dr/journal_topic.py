@@ -103,7 +103,10 @@ class JournalTopics:
     async def read(self, alias: ClusterAlias) -> KeptJournal:
         try:
             async with asyncio.timeout(WRITE_MOST_S):
-                return await read_journal(alias, self._brokers[alias], self._flow)
+                # A topic that was just made may have no leader yet.
+                return await until_answered(
+                    lambda: read_journal(alias, self._brokers[alias], self._flow), rng=self._rng
+                )
         except (KafkaError, DamagedTopic, TimeoutError) as error:
             raise _not_stored(alias, error, "mm2py dr needs READ on its journal.") from error
 

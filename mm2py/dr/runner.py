@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from mm2py.dr.journal import JournalEntry, RunRefused, stored_facts
-from mm2py.dr.journal_writer import JournalWriter
+from mm2py.dr.journal_writer import ClusterNeeded, JournalWriter
 from mm2py.dr.states import (
     ENDED,
     NO_FACTS,
@@ -87,7 +87,9 @@ class RecoveryActions(Protocol):
     async def turn_flow_round(self, entry: JournalEntry) -> None: ...
     async def free_producers(self, entry: JournalEntry) -> None: ...
     async def take_back(self, entry: JournalEntry, kept: Sequence[Mapping[str, Any]]) -> None: ...
-    async def cut_off_writers(self, entry: JournalEntry) -> None: ...
+    async def cut_off_writers(self, entry: JournalEntry) -> RecoveryFacts:
+        """Return up to where the target has the source's records, and where the copies end."""
+
     async def place_groups(self, entry: JournalEntry) -> RecoveryFacts: ...
     async def hold_flow_back(self, entry: JournalEntry) -> None: ...
     async def settle_extras(self, entry: JournalEntry) -> RecoveryFacts: ...
@@ -166,7 +168,13 @@ class RecoveryRunner:
             failure: Mm2Error = error
         except ActionFailed as error:
             failure = error.cause
-        after = await self.journal.append(E.FAILED, entry.flow, text=str(failure))
+        try:
+            after = await self.journal.append(E.FAILED, entry.flow, text=str(failure))
+        except ClusterNeeded as error:  # a failover is taken back only when its source is there
+            raise RecoveryStopped(
+                f"The {entry.verb} of {entry.flow} stays {entry.state}: {failure}",
+                remedy="Call the same verb again: it goes on.",
+            ) from error
         if after.effects == (F.ALARM,):
             raise RecoveryStopped(
                 f"The {entry.verb} of {entry.flow} stays {entry.state}: {failure}",
@@ -181,9 +189,12 @@ class RecoveryRunner:
             if at and effect not in ONLY_LOOK and not self.journal.may_act:
                 raise ActionFailed(StepTooLate())
             try:
-                found = await self._act(effect, entry)
+                event, seen = await self._act(effect, entry)
             except Mm2Error as error:
                 raise ActionFailed(error) from error
+            if effect is F.RUN_HOOK and entry.verb is RecoveryVerb.FAILOVER:
+                seen = _all_known(self.journal.entries, NO_FACTS if found is None else found[1])
+            found = event, seen
             if effect is F.CONFIRM_SWITCH and at + 1 < len(row.effects):
                 self._check_unmoved(found[1])
         assert found is not None  # noqa: S101
@@ -223,8 +234,7 @@ class RecoveryRunner:
                 await does.take_back(entry, kept_of(self.journal.entries))
                 event = E.ALL_REMOVED
             case F.CUT_OFF_WRITERS:
-                await does.cut_off_writers(entry)
-                event = E.WRITERS_CUT_OFF
+                event, seen = E.WRITERS_CUT_OFF, await does.cut_off_writers(entry)
             case F.PLACE_GROUPS:
                 event, seen = E.GROUPS_AT_CHOSEN, await does.place_groups(entry)
             case F.LIST_EXTRAS:
@@ -232,6 +242,22 @@ class RecoveryRunner:
             case F.ALARM:
                 raise AssertionError("an alarm is not done, but told")
         return event, seen
+
+
+def _all_known(entries: Sequence[JournalEntry], seen: RecoveryFacts) -> RecoveryFacts:
+    """Return what a failover has stored, in one: when the source is back, its last entry tells all that is needed.
+
+    Args:
+        seen: what this process has seen since.
+    """
+    stored = stored_facts(entries)
+    return RecoveryFacts(
+        source_ends=stored.source_ends,
+        copied_to=seen.copied_to or stored.copied_to,
+        target_ends=seen.target_ends or stored.target_ends,
+        groups=stored.groups,
+        source_epochs=seen.source_epochs or stored.source_epochs,
+    )
 
 
 class ActionFailed(Exception):

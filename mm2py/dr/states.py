@@ -299,6 +299,8 @@ class RecoveryFacts:
     """The ends of the copies, by the same names."""
     groups: Mapping[str, PartitionOffsets] = field(default_factory=lambda: MappingProxyType({}))
     """By group, where it goes on on the target."""
+    source_epochs: PartitionOffsets = field(default_factory=lambda: NO_OFFSETS)
+    """The source's leader epoch of the record before ``copied_to``, where it is known."""
 
 
 NO_FACTS: Final = RecoveryFacts()

@@ -22,6 +22,8 @@ FORMAT_VERSION: Final = 1
 """A reader that is older than ``readable_from`` in a record must not run the flow."""
 BY_FILE: Final = "its file"
 """Who has decided the first value."""
+FAILOVER: Final = "mm2py dr failover"
+"""The command that ends a flow for good, because its source is lost."""
 
 
 class DirectionTooNew(VersionTooNew):
@@ -86,6 +88,11 @@ class Direction:
             offset: where the record is in the configs topic.
         """
         return None if self.is_on else Target(TargetState.STANDBY, self.by, self.at_ms, offset, self.author)
+
+
+def is_by_failover(by: str) -> bool:
+    """Whether a failover has turned a flow off, by the words that say who has done it."""
+    return f"({FAILOVER})" in by
 
 
 def encode_direction(direction: Direction) -> bytes:

@@ -19,6 +19,7 @@ from mm2py.flow import Flow, Kind
 from mm2py.group.membership import GroupState
 from mm2py.moments import time_text
 from mm2py.records.control_record import TaskName
+from mm2py.records.direction_record import is_by_failover
 from mm2py.records.safe_point import SafePoint
 from mm2py.status.consumer_groups import ConsumerGroupsReport
 from mm2py.status.not_copied import NotCopied, Reason, partitions_not_copied
@@ -233,6 +234,8 @@ def _sentence(
     left_out: Sequence[LeftOutTopic],
 ) -> str:
     match readiness:
+        case Readiness.NOT_COPIED if facts.is_standby and facts.is_enabled and is_by_failover(facts.held):
+            return f"{facts.held.rstrip('.')}; {facts.flow.source} was lost, and nothing of it is copied any more"
         case Readiness.NOT_COPIED if facts.is_standby and facts.is_enabled:
             return f"{facts.held.rstrip('.')}; turns on with mm2py dr turn FILE '{facts.flow}'"
         case Readiness.NOT_COPIED:

@@ -290,7 +290,7 @@ class ModelActions:
             await self._ask(flow.target, lambda: ended.discard(flow))
         await self._ask(flow.source, self._fence(flow.source, is_set=False))
 
-    async def cut_off_writers(self, entry: JournalEntry) -> None:
+    async def cut_off_writers(self, entry: JournalEntry) -> RecoveryFacts:
         world, flow = self.world, entry.flow
         target = world.clusters[flow.target]
 
@@ -299,6 +299,7 @@ class ModelActions:
             world.cut_at.setdefault(entry.run, len(target.records))
 
         await self._ask(flow.target, act)
+        return RecoveryFacts()
 
     async def place_groups(self, entry: JournalEntry) -> RecoveryFacts:
         world, source = self.world, entry.flow.source

@@ -68,6 +68,7 @@ class CutoverActions:
     """The steps of one call. The caller sets ``journal`` before the first one that changes something."""
 
     journal: JournalWriter | None = None
+    switch_remedy: str = SWITCH_REMEDY
 
     def __init__(
         self,
@@ -331,7 +332,7 @@ class CutoverActions:
             "topics": list(entry.topics),
             "by": self._pair.by,
         }
-        await run_command(words, "switch", told, remedy=SWITCH_REMEDY)
+        await run_command(words, "switch", told, remedy=self.switch_remedy)
         self._say(f"{words[0]} has switched clients to {flow.target}")
 
     async def turn_flow_round(self, entry: JournalEntry) -> None:
@@ -350,7 +351,7 @@ class CutoverActions:
 
     # What is not built
 
-    async def cut_off_writers(self, entry: JournalEntry) -> None:
+    async def cut_off_writers(self, entry: JournalEntry) -> RecoveryFacts:
         _not_built(RecoveryGoal.FAILOVER)
 
     async def place_groups(self, entry: JournalEntry) -> RecoveryFacts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mm2py.dr.cutover.pair import CutoverRefused
 from mm2py.dr.journal import JournalEntry
-from mm2py.dr.states import ENDED, TABLE, RecoveryEvent, RecoveryState
+from mm2py.dr.states import ENDED, TABLE, RecoveryEvent, RecoveryState, RecoveryVerb
 from mm2py.flow import Flow
 
 
@@ -24,8 +24,14 @@ def takes_back_run(last: JournalEntry | None, flow: Flow) -> bool:
         may = any(row.state is last.state and row.event is RecoveryEvent.TAKE_BACK_ASKED for row in TABLE)
         if may or last.state is RecoveryState.TAKING_BACK:
             return True
-    elif last.state is RecoveryState.REVERSED:
+    elif last.state in (RecoveryState.REVERSED, RecoveryState.FAILED_OVER):
         return False  # producers are free there anyway
+    if last.verb is RecoveryVerb.FAILOVER:
+        raise CutoverRefused(
+            f"The failover of {last.flow} is {last.state}: producers are, or may be, on {last.flow.target}. Without the"
+            " fence both clusters would take records.",
+            remedy=f"When {last.flow.source} is back: mm2py dr reinstate FILE '{last.flow}'.",
+        )
     raise CutoverRefused(
         f"The {last.verb} of {last.flow} is {last.state}, and the fence is part of it: without it both clusters would"
         " take records.",

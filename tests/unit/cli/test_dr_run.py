@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mm2py.cli import dr_cutover, dr_history, dr_rollback
+from mm2py.cli import dr_cutover, dr_failover, dr_history, dr_rollback
 from mm2py.cli.dr_at import begin_at, moment_to_begin
 from mm2py.cli.dr_run import options_of
 from mm2py.dr.fence.record import FenceWay
@@ -85,3 +85,24 @@ def test_it_begins_when_the_wall_clock_says_so() -> None:
 
 def test_the_history_takes_a_file_and_a_flow() -> None:
     assert dr_history.parse_arguments([*ASKED, "--json"]).json
+
+
+def test_everything_that_an_operator_can_say_of_a_failover() -> None:
+    found = dr_failover.parse_arguments(
+        [
+            *ASKED,
+            *("--to", "safe", "--accept-loss", "--source-is-lost", "--topics", "orders", "--groups", "pay"),
+            *("--leave-group", "old", "--hook-switch", "dns b", "--hook-fence", "stop it", "--yes", "--json"),
+        ]
+    )
+    options = options_of(found)
+    assert (found.to, found.accept_loss, found.source_is_lost) == ("safe", True, True)
+    assert (options.topics, options.groups, options.left_groups) == (("orders",), ("pay",), ("old",))
+    assert (options.switch_words, options.fence_hook_name) == (("dns", "b"), "stop")
+    bare = dr_failover.parse_arguments(ASKED)
+    assert (bare.to, bare.accept_loss, bare.source_is_lost) == ("latest", False, False)
+
+
+def test_a_failover_goes_to_no_time_to_come() -> None:
+    with pytest.raises(ConfigError, match="--to 2999-01-01 is no point"):
+        dr_failover.run([*ASKED, "--to", "2999-01-01"])

@@ -208,8 +208,8 @@ class Actions:
         assert list(kept) == [{"acls": []}]
         await self._do("take_back")
 
-    async def cut_off_writers(self, entry: object) -> None:
-        await self._do("cut_off_writers")
+    async def cut_off_writers(self, entry: object) -> RecoveryFacts:
+        return await self._do("cut_off_writers")
 
     async def place_groups(self, entry: object) -> RecoveryFacts:
         return await self._do("place_groups")
@@ -292,9 +292,10 @@ def test_a_hook_that_was_left_as_it_is_cannot_be_completed() -> None:
 
 def test_a_hook_that_would_run_long_after_its_entry_does_not_run() -> None:
     class Slow(Actions):
-        async def cut_off_writers(self, entry: object) -> None:
-            await self._do("cut_off_writers")
+        async def cut_off_writers(self, entry: object) -> RecoveryFacts:
+            found = await self._do("cut_off_writers")
             clock.now_s += ACTS_WITHIN_S
+            return found
 
     kept, clock = Kept(), SetTime()
     with pytest.raises(RecoveryStopped):
@@ -370,3 +371,21 @@ def test_each_entry_is_told_when_it_counts() -> None:
     done(RecoveryRunner(writer, Actions()).run(RecoveryGoal.CUTOVER, FLOW))
     assert told == [one.state for one in writer.entries]
     assert told[0] is S.FENCING and told[-1] is S.REVERSED
+
+
+@pytest.mark.parametrize("step", ["cut_off_writers", "place_groups", "confirm_switch"])
+def test_a_step_of_a_failover_that_fails_leaves_it_where_it_is_while_the_source_is_away(step: str) -> None:
+    kept, failing = Kept(), Actions(failing=step)
+    with pytest.raises(RecoveryStopped, match=f"{step} failed.*Call the same verb again"):
+        done(RecoveryRunner(opened(kept, B), failing).run(RecoveryGoal.FAILOVER, FLOW))
+    assert "take_back" not in failing.did
+    again = Actions()
+    assert done(RecoveryRunner(opened(kept, B), again).run(RecoveryGoal.FAILOVER, FLOW)) is S.FAILED_OVER
+
+
+def test_the_last_entry_of_a_failover_tells_all_that_is_known_of_it() -> None:
+    kept, actions = Kept(), Actions()
+    actions.facts = RecoveryFacts({}, ENDS, ENDS, {"billing": ENDS}, {"orders-0": 3})
+    done(RecoveryRunner(opened(kept, B), actions).run(RecoveryGoal.FAILOVER, FLOW))
+    (found,) = [one for one in opened(kept, B).entries if one.event is E.HOOK_DONE]
+    assert (found.state, found.facts) == (S.FAILED_OVER, actions.facts)

@@ -15,8 +15,8 @@ FORTH, BACK = Flow(A, B), Flow(B, A)
 S = RecoveryState
 
 
-def standing(state: RecoveryState, flow: Flow = FORTH) -> JournalEntry:
-    return JournalEntry(1, 0, "m", "m", RecoveryVerb.CUTOVER, flow, state, RecoveryEvent.RESTARTED, 0)
+def standing(state: RecoveryState, flow: Flow = FORTH, verb: RecoveryVerb = RecoveryVerb.CUTOVER) -> JournalEntry:
+    return JournalEntry(1, 0, "m", "m", verb, flow, state, RecoveryEvent.RESTARTED, 0)
 
 
 @pytest.mark.parametrize("last", [None, standing(S.TAKEN_BACK), standing(S.COMPLETE)], ids=["none", "back", "complete"])
@@ -41,3 +41,18 @@ def test_the_fence_of_the_other_side_stays_while_a_rollback_is_under_way() -> No
     with pytest.raises(CutoverRefused):
         takes_back_run(standing(S.FENCED, BACK), FORTH)
     assert not takes_back_run(standing(S.REVERSED, BACK), FORTH), "it is free by the run"
+
+
+@pytest.mark.parametrize("state", [S.CUTTING_OFF, S.CUT_OFF, S.GROUPS_PLACED], ids=str)
+def test_a_failover_is_taken_back_before_its_switch(state: RecoveryState) -> None:
+    assert takes_back_run(standing(state, verb=RecoveryVerb.FAILOVER), FORTH)
+
+
+@pytest.mark.parametrize("state", [S.FAILING_OVER, S.FAILED_OVER, S.REINSTATED], ids=str)
+def test_behind_the_switch_of_a_failover_the_way_back_is_another(state: RecoveryState) -> None:
+    with pytest.raises(CutoverRefused, match=r"The failover of A->B is .*: mm2py dr reinstate FILE 'A->B'"):
+        takes_back_run(standing(state, verb=RecoveryVerb.FAILOVER), FORTH)
+
+
+def test_a_fence_that_is_left_on_the_target_of_a_failover_may_be_lifted() -> None:
+    assert not takes_back_run(standing(S.FAILED_OVER, verb=RecoveryVerb.FAILOVER), BACK)
