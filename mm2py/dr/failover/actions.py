@@ -36,7 +36,7 @@ from mm2py.records.direction_record import is_by_failover
 
 KEPT: Final = "failover"
 """Under this name the first entry keeps what was asked for: ``to``, ``to_ms``, ``was_on``."""
-STEP_MOST_S: Final = 120.0
+STEP_MOST_S: Final = 600.0
 """How long a step may take at all; each of its changes is begun under a fresh entry."""
 LOOK_MOST_S: Final = 8.0
 """How long the look at groups may take before they are committed."""

@@ -166,9 +166,9 @@ class LostScene:
 
     # The command
 
-    def started(self, *more: str) -> subprocess.Popen[str]:
+    def started(self, *more: str, verb: str = "failover") -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "mm2py", "dr", "failover", str(self.run.file), self.flow, *more],
+            [sys.executable, "-m", "mm2py", "dr", verb, str(self.run.file), self.flow, *more],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -176,8 +176,8 @@ class LostScene:
             env={**os.environ, "PYTHONPATH": OWN_PATH},
         )
 
-    def call(self, *more: str) -> tuple[int, str]:
-        process = self.started(*more)
+    def call(self, *more: str, verb: str = "failover") -> tuple[int, str]:
+        process = self.started(*more, verb=verb)
         text, _ = process.communicate(timeout=CALL_S)
         return process.returncode, text
 
@@ -299,9 +299,9 @@ def test_groups_go_on_at_the_exact_record_and_exactly_what_was_named_is_lost(
         code, text = scene.call("--accept-loss", "--yes")
         assert code == 0 and "is FailedOver already" in text, text
         scene.judge_return()
-        code, text = scene.run.dr("unfence", scene.flow, "--yes")
+        code, text = scene.call("--yes", verb="unfence")
         assert code == 1 and "mm2py dr reinstate" in text, text
-        code, text = scene.run.dr("turn", scene.flow, "--yes")
+        code, text = scene.call("--yes", verb="turn")
         assert code == 1 and "has ended by a failover" in text, text
         assert scene.run.terminate() == 0
 
