@@ -31,6 +31,7 @@ from tests.cluster.running import (
     OWN_PATH,
     PATIENCE,
     Mm2py,
+    Value,
     pause,
     two_way_properties,
     wait_until,
@@ -41,6 +42,7 @@ pytestmark = pytest.mark.timeout(600 * PATIENCE)
 PREFIXED, IDENTITY = "DefaultReplicationPolicy", "IdentityReplicationPolicy"
 PARTITIONS: Final = 2
 CALL_S: Final = 240.0 * PATIENCE
+STATES: Final = ("CuttingOff", "CutOff", "GroupsPlaced", "FailingOver")
 PROTOCOLS: Final = ("classic", "consumer")
 Place = tuple[str, int]
 
@@ -59,7 +61,7 @@ class LostScene:
         self.groups = {f"{stem}-{protocol}": protocol for protocol in PROTOCOLS}
         for topic in (self.orders, self.bills):
             make_topic(source, topic, PARTITIONS)
-        standby = {f"{self.back}.standby": True} if self.keeps_names else {}
+        standby: dict[str, Value] = {f"{self.back}.standby": True} if self.keeps_names else {}
         self.run = Mm2py(
             two_way_properties(
                 source,
@@ -191,14 +193,14 @@ class LostScene:
         assert (found["verb"], found["flow"], found["state"]) == ("failover", self.flow, "FailedOver")
         return dict(found)
 
-    def killed_at(self, state: str) -> None:
-        """Call it, and kill it as soon as it has stored that it is in a state."""
-        process = self.started("--accept-loss", "--yes")
+    def killed_at(self, state: str, hook: Path) -> None:
+        """Call it, and kill it as soon as it has stored that it is in a state, or a moment later in another one."""
+        process = self.started("--accept-loss", "--yes", "--hook-switch", str(hook))
         assert process.stdout is not None
         lines: list[str] = []
         for line in process.stdout:
             lines.append(line)
-            if f"Z  {state}" in line:
+            if any(f"Z  {one}" in line for one in STATES[STATES.index(state) :]):
                 os.kill(process.pid, signal.SIGKILL)
         process.wait(ANSWER_S)
         assert process.returncode == -signal.SIGKILL, "".join(lines)
@@ -335,14 +337,18 @@ def test_to_safe_all_groups_go_on_from_one_instant(
 
 
 def test_killed_after_each_step_it_goes_on_and_a_frozen_worker_writes_nothing_when_it_wakes(
-    make_cluster: Callable[..., KafkaCluster], target_cluster: KafkaCluster
+    make_cluster: Callable[..., KafkaCluster], target_cluster: KafkaCluster, tmp_path: Path
 ) -> None:
+    hook = tmp_path / "hook"
+    hook.write_text("#!/bin/sh\ncat > /dev/null\nsleep 3\necho switched >> $0.told\n")
+    hook.chmod(0o755)
     with scene_of(make_cluster("lost-source"), target_cluster, PREFIXED) as scene:
         scene.lose_source()
         scene.run.signal(signal.SIGSTOP)
-        for state in ("CuttingOff", "CutOff", "GroupsPlaced", "FailingOver"):
-            scene.killed_at(state)
-        run = scene.failed_over()
+        for state in STATES:
+            scene.killed_at(state, hook)
+        run = scene.failed_over("--hook-switch", str(hook))
+        assert (tmp_path / "hook.told").read_text().startswith("switched")
         scene.judge_loss(run)
         before = {place: offsets(scene.target, scene.remote(place[0]), place[1])[1] for place in scene.places}
         scene.source.start()
@@ -357,7 +363,7 @@ def test_killed_after_each_step_it_goes_on_and_a_frozen_worker_writes_nothing_wh
 
 
 def test_a_group_with_members_on_the_target_is_refused_by_name(
-    make_cluster: Callable[..., KafkaCluster], target_cluster: KafkaCluster, tmp_path: Path
+    make_cluster: Callable[..., KafkaCluster], target_cluster: KafkaCluster
 ) -> None:
     with scene_of(make_cluster("lost-source"), target_cluster, PREFIXED) as scene:
         scene.lose_source()
