@@ -18,7 +18,7 @@ from mm2py.cli.flow_sides import FlowSides, settings_of_workers, sides_of
 from mm2py.clock import SystemClock
 from mm2py.config.configuration import flow_of, read_settings_file
 from mm2py.dr.cutover.pair import RecoveryPair, turned
-from mm2py.dr.failover.actions import FailoverActions, FailoverOptions
+from mm2py.dr.failover.actions import FailoverActions, FailoverOptions, was_drained
 from mm2py.dr.failover.placing import point_of
 from mm2py.dr.fence.choosing import settings_of_flow
 from mm2py.dr.fence.hook import HOOK_TIMEOUT_S
@@ -168,8 +168,7 @@ class FailoverCall(RecoveryCall):
             if found.refused:
                 self._say(["Nothing was changed."])
                 return EXIT_FAILED
-            was_drained = last is not None and last.state in (RecoveryState.SWITCHING, RecoveryState.SWITCHED)
-            if not (self.asked.accepts_loss or self.arguments.plan or was_drained):
+            if not (self.asked.accepts_loss or self.arguments.plan or was_drained(last)):
                 self._say(["Nothing was changed: accept what is lost, with --accept-loss."])
                 return EXIT_FAILED
         elif last is not None:

@@ -56,6 +56,14 @@ class FailoverOptions:
     accepts_loss: bool = False
 
 
+def was_drained(last: JournalEntry | None) -> bool:
+    """Whether a cutover had copied everything, and placed the groups, before its source was lost. Pure.
+
+    Clients may be on the target already: no group is placed any more.
+    """
+    return last is not None and last.state in (RecoveryState.SWITCHING, RecoveryState.SWITCHED)
+
+
 async def _no_obstacle(_: Flow) -> Sequence[str]:
     return ()
 
@@ -135,7 +143,8 @@ class FailoverActions(CutoverActions):
                 )
         groups: list[PlacedGroup] = []
         try:
-            groups = await self._placed(flow, topics, point, positions)
+            if not was_drained(last):
+                groups = await self._placed(flow, topics, point, positions)
         except Mm2Error as error:
             refused.append(str(error))
         refused += [
@@ -189,7 +198,7 @@ class FailoverActions(CutoverActions):
                 f"A group that has committed nothing on {flow.source} that was checkpointed is not known on"
                 f" {flow.target}."
             )
-        if last is not None and last.state in (RecoveryState.SWITCHING, RecoveryState.SWITCHED):
+        if was_drained(last):
             found.append("Everything was drained before the switch: groups stay where the cutover has placed them.")
         return found
 
@@ -269,7 +278,7 @@ class FailoverActions(CutoverActions):
         """Remove the mark of a failover, and turn the flow on again if it was on; then as a cutover."""
         asked = [one[KEPT] for one in kept if KEPT in one]
         if asked:
-            await self._unmark(entry.flow, was_on=bool(asked[-1].get("was_on")))
+            await self._unmark(entry.flow, was_on=any(one.get("was_on") for one in asked))
         await super().take_back(replace(entry, verb=RecoveryVerb.CUTOVER), kept)
 
     async def _unmark(self, flow: Flow, *, was_on: bool) -> None:
