@@ -21,6 +21,7 @@ from mm2py.config.flow_part import FlowPart
 from mm2py.config.settings import ClusterSettings, Configuration, FlowSettings, GroupSettings, HeartbeatSettings
 from mm2py.connector import Connector, Side
 from mm2py.copying.positions import PositionBudget
+from mm2py.copying.reading.left_out import without_producers
 from mm2py.copying.reading.limits import MemoryBudget
 from mm2py.flight.pending import FlightPending
 from mm2py.flow import ConnectorName, Flow, Kind
@@ -113,7 +114,7 @@ def make_herder(
         gated, log = group.gated(to.brokers), context.log.bind(flow=str(flow))
         config_log = _config_log(settings, gated, context)
         parts: Mapping[str, Any] = {"clock": context.clock, "rng": context.rng, "log": log}
-        copying = _Copying(settings, to, context, recopies=recopies.get(flow, set()))
+        copying = _Copying(current, to, context, settings=settings, recopies=recopies.get(flow, set()))
         schedule = SourceSchedule(
             group,
             ConfigWatch(
@@ -188,7 +189,16 @@ def _source_id(group: Group, flow: Flow, copying: _Copying) -> str | None:
 class _Copying:
     """Makes the source connectors of one flow, attempt after attempt."""
 
-    def __init__(self, settings: FlowSettings, to: Side, context: WorkerContext, *, recopies: set[str]) -> None:
+    def __init__(
+        self,
+        current: CurrentSettings,
+        to: Side,
+        context: WorkerContext,
+        *,
+        settings: FlowSettings,
+        recopies: set[str],
+    ) -> None:
+        self._current = current
         self._settings = settings
         self._recopies = frozenset(recopies)
         self._context = context
@@ -212,7 +222,8 @@ class _Copying:
         source = self._side(self._sources, settings.source_request_timeout_s, of_source=True)
         target = self._side(self._targets, settings.target_request_timeout_s, of_source=False)
         target = replace(target, brokers=member.gated(target.brokers))
-        source = replace(source, brokers=member.gated(source.brokers))  # offset syncs are written there
+        gated = member.gated(source.brokers)  # offset syncs are written there
+        source = replace(source, brokers=without_producers(gated, self._current.leaves_out))
         name = TransactionalId(settings.group, member.id, attempt, str(settings.flow))
         ownership, flight = member.ownership(settings.flow), FlightPending(member.id)
 

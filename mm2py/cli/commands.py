@@ -256,6 +256,33 @@ COMMANDS: Final = (
         ("mm2py dr complete mm2.properties 'A->B' --plan", "mm2py dr complete mm2.properties 'A->B' --yes"),
     ),
     CommandRow(
+        "dr extras",
+        "mm2py.cli.dr_extras",
+        RECOVER,
+        "list and settle what only the lost cluster has",
+        (
+            "mm2py dr extras mm2.properties 'A->B'",
+            "mm2py dr extras mm2.properties 'A->B' --export /tmp/extras --leave-all --yes",
+        ),
+    ),
+    CommandRow(
+        "dr reinstate",
+        "mm2py.cli.dr_reinstate",
+        RECOVER,
+        "the lost cluster is back: settle what only it has, copy to it",
+        (
+            "mm2py dr reinstate mm2.properties 'A->B' --plan",
+            "mm2py dr reinstate mm2.properties 'A->B' --replay --yes",
+        ),
+    ),
+    CommandRow(
+        "dr failback",
+        "mm2py.cli.dr_failback",
+        RECOVER,
+        "move producers and groups back to the reinstated cluster",
+        ("mm2py dr failback mm2.properties 'A->B' --hook-switch 'switch-dns prod' --yes",),
+    ),
+    CommandRow(
         "dr history",
         "mm2py.cli.dr_history",
         RECOVER,
@@ -309,8 +336,7 @@ COMMANDS: Final = (
     ),
 )
 NOT_YET: Final[dict[tuple[str, ...], str]] = {
-    ("dr", verb): "docs/recovery.md says what to do by hand until then."
-    for verb in ("reinstate", "extras", "failback", "drill")
+    ("dr", verb): "docs/recovery.md says what to do by hand until then." for verb in ("drill",)
 }
 """Commands that mm2py will have, and what to do without them."""
 HELP: Final = "help"

@@ -26,6 +26,7 @@ from mm2py.config.configuration import SettingsFile, flow_of, read_settings_file
 from mm2py.dr.cutover.actions import CutoverActions
 from mm2py.dr.cutover.pair import MAX_LAG, TIMEOUT_S, CutoverOptions, RecoveryPair, turned
 from mm2py.dr.cutover.preview import RunPreview
+from mm2py.dr.extras.preview import ReinstatePreview
 from mm2py.dr.failover.preview import FailoverPreview
 from mm2py.dr.fence.choosing import named_principals, own_principals
 from mm2py.dr.fence.hook import HOOK_TIMEOUT_S, hook_words
@@ -66,6 +67,7 @@ _ENDS_OF: Final = {
     RecoveryGoal.ROLLBACK: {RecoveryState.REVERSED},
     RecoveryGoal.COMPLETE: {RecoveryState.COMPLETE},
     RecoveryGoal.FAILOVER: {RecoveryState.FAILED_OVER},
+    RecoveryGoal.REINSTATE: {RecoveryState.COMPLETE},
 }
 
 
@@ -96,6 +98,11 @@ class RunArguments(argparse.Namespace):
     to: str
     accept_loss: bool
     source_is_lost: bool
+    export: Path | None
+    export_topic: str
+    replay: bool
+    leave: list[str]
+    leave_all: bool
     at: str | None
     at_ms: int | None
     reason: str
@@ -152,14 +159,22 @@ def moving_arguments(parser: argparse.ArgumentParser) -> None:
         help="the command that sends clients to the other cluster: it gets the word switch; run without a shell, "
         f"{HOOK_TIMEOUT_S:g} s at most. Without it you do that by hand",
     )
+    fence_arguments(parser)
+    parser.add_argument(
+        "--accept-coupled", action="store_true", help="move topics although transactions write to others with them"
+    )
+    parser.add_argument(
+        "--at", metavar="TIME", help="begin at that time, as 2026-11-30T02:00 (UTC); until then nothing is done"
+    )
+
+
+def fence_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what says how producers are stopped."""
     way = parser.add_mutually_exclusive_group()
     way.add_argument("--hook-fence", metavar="CMD", help="as for mm2py dr fence, where there is no authorizer")
     way.add_argument("--by-size", action="store_true", help="as for mm2py dr fence")
     parser.add_argument(
         "--accept-unproven-fence", action="store_true", help="fence although --plan names what it cannot prove"
-    )
-    parser.add_argument(
-        "--accept-coupled", action="store_true", help="move topics although transactions write to others with them"
     )
     parser.add_argument(
         "--end-hanging", action="store_true", help="abort the transactions that are open on the fenced topics"
@@ -169,9 +184,6 @@ def moving_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--own-principal", action="append", default=[], metavar="P", help="a name of mm2py itself: it stays free"
-    )
-    parser.add_argument(
-        "--at", metavar="TIME", help="begin at that time, as 2026-11-30T02:00 (UTC); until then nothing is done"
     )
 
 
@@ -209,6 +221,11 @@ def _defaults() -> RunArguments:
         to="latest",
         accept_loss=False,
         source_is_lost=False,
+        export=None,
+        export_topic="",
+        replay=False,
+        leave=[],
+        leave_all=False,
         at=None,
     )
 
@@ -259,7 +276,8 @@ class RecoveryCall:
     file: SettingsFile
     _clock: SystemClock = field(default_factory=SystemClock)
     _rng: random.Random = field(default_factory=random.Random)
-    _preview: RunPreview | FailoverPreview | None = None
+    _preview: RunPreview | FailoverPreview | ReinstatePreview | None = None
+    _entries: Sequence[JournalEntry] = ()
 
     async def run(self) -> int:
         """Do it. Raises: as ``run_goal``."""
@@ -267,21 +285,24 @@ class RecoveryCall:
         async with sides_of("dr", flow_of(self.file, str(flow))) as sides:
             require(sides)
             clusters = {side.alias: side.brokers for side in sides}
-            last = standing_entry((await read_agreed(flow, clusters)).entries)
+            self._entries = (await read_agreed(flow, clusters)).entries
+            last = standing_entry(self._entries)
             event = first_event(self.goal, flow, last)
             if event is None:
                 assert last is not None  # noqa: S101  (a goal that is reached has a run)
                 self._say([f"The {last.verb} of {last.flow} is {last.state} already."])
                 self._tell(EXIT_DONE, flow, [last], "")
                 return EXIT_DONE
-            actions = CutoverActions(
-                await self._pair(flow, sides, clusters), self.options, obstacles=self._obstacles, say=self._say_one
-            )
+            actions = self._actions(await self._pair(flow, sides, clusters))
             code = await self._may_begin(actions, flow, event, last)
             if code is not None:
                 self._tell(code, flow, [] if last is None else [last], "")
                 return code
             return await self._go(actions, flow, clusters)
+
+    def _actions(self, pair: RecoveryPair) -> CutoverActions:
+        """Return what the runner does to the clusters."""
+        return CutoverActions(pair, self.options, obstacles=self._obstacles, say=self._say_one)
 
     async def _pair(self, flow: Flow, sides: FlowSides, clusters: dict[ClusterAlias, Brokers]) -> RecoveryPair:
         back, named = turned(flow), named_principals(self.arguments.own_principal)
@@ -345,17 +366,20 @@ class RecoveryCall:
             self._say(["", f"Interrupted: what stands stays. mm2py dr check FILE '{flow}' says how to go on."])
             raise
         run = [one for one in journal.entries if journal.entries and one.run == journal.entries[-1].run]
-        if error is not None:
-            code = EXIT_FAILED
-        else:
-            code = EXIT_DONE if run and run[-1].state in _ENDS_OF[self.goal] else EXIT_WAITS
+        code = self._code_of(run, error)
         self._say(["", *report_text(run, self._clock.wall_ms()).rstrip("\n").split("\n")])
-        if code == EXIT_WAITS:
+        if code == EXIT_WAITS and error is None:
             self._say(["", f"The {self.goal} was taken back: nothing was switched."])
         if error is not None:
             self._say(["", str(error)])
         self._tell(code, flow, run, "" if error is None else str(error))
         return code
+
+    def _code_of(self, run: Sequence[JournalEntry], error: Mm2Error | None) -> int:
+        """Return the exit code of a run that was driven as far as it goes."""
+        if error is not None:
+            return EXIT_FAILED
+        return EXIT_DONE if run and run[-1].state in _ENDS_OF[self.goal] else EXIT_WAITS
 
     def _say_one(self, line: str) -> None:
         self._say([line])

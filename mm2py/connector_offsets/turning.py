@@ -137,13 +137,20 @@ async def turn_off(flow: TurnedFlow, *, by: str, author: Author = UNKNOWN, marks
 
 
 async def turn_on(
-    flow: TurnedFlow, back: TurnedFlow | None, *, by: str, author: Author = UNKNOWN, force: bool = False
+    flow: TurnedFlow,
+    back: TurnedFlow | None,
+    *,
+    by: str,
+    author: Author = UNKNOWN,
+    force: bool = False,
+    leaves_out: Sequence[int] = (),
 ) -> Turned:
     """Turn a flow on. If the flow back must not be on at the same time, this one begins behind what that one brought.
 
     Args:
         back: the flow back, if ``flow.settings.flow_back`` names one.
         force: see ``refuse_turn``.
+        leaves_out: producers on its source whose records it does not copy, beside those that were left out before.
     Raises:
         TurnRefused, StillRunning: nothing was changed.
         TurnedMeanwhile, FlowOfAnotherGroup, Mm2IsRunning; Mm2Error, if a cluster does not answer. Ask again.
@@ -160,9 +167,9 @@ async def turn_on(
             )
         return Turned(own.stored)
     if back is None:
-        return Turned(await _store(flow, DirectionState.ON, own.stored, by, author))
+        return Turned(await _store(flow, DirectionState.ON, own.stored, by, author, leaves_out))
     await _look(flow, back, force=force)
-    begun = await _store(flow, DirectionState.TURNING_ON, own.stored, by, author)
+    begun = await _store(flow, DirectionState.TURNING_ON, own.stored, by, author, leaves_out)
     try:
         missing, brought, own_positions = await _look(flow, back, force=force)  # the other turn may be quicker
         starts = await _starts(flow, back, brought, own_positions)
@@ -183,10 +190,16 @@ async def _refuse_others(flow: TurnedFlow) -> None:
 
 
 async def _store(
-    flow: TurnedFlow, state: DirectionState, instead_of: Direction | None, by: str, author: Author
+    flow: TurnedFlow,
+    state: DirectionState,
+    instead_of: Direction | None,
+    by: str,
+    author: Author,
+    leaves_out: Sequence[int] = (),
 ) -> Direction:
     generation = 1 if instead_of is None else instead_of.generation + 1
-    wanted = Direction(state, generation, by, 0, author=author)
+    known = () if instead_of is None else instead_of.leaves_out
+    wanted = Direction(state, generation, by, 0, author=author, leaves_out=tuple(sorted({*known, *leaves_out})))
     stored = await flow.log.turn(wanted, instead_of=instead_of)
     if (stored.state, stored.generation, stored.by) != (state, generation, by):
         raise TurnedMeanwhile(

@@ -110,6 +110,7 @@ class RecoveryEvent(StrEnum):
     WRITERS_CUT_OFF = "WritersCutOff"
     GROUPS_AT_CHOSEN = "GroupsAtChosen"
     REINSTATE_ASKED = "ReinstateAsked"
+    EXTRAS_NOTED = "ExtrasNoted"
     EXTRAS_SETTLED = "ExtrasSettled"
 
 
@@ -231,6 +232,8 @@ def _rows() -> Iterator[RecoveryRow]:
     text = "The fence is set and verified again."
     for state in (S.REINSTATING, S.REINSTATED):
         yield row(state, E.RESTARTED, S.REINSTATING, (F.HOLD_FLOW_BACK, F.SET_FENCE, F.VERIFY_FENCE), text)
+    text = "Some were exported or left by name, or are about to be replayed: the entry says which."
+    yield row(S.REINSTATED, E.EXTRAS_NOTED, S.REINSTATED, (F.LIST_EXTRAS,), text)
     text = "Each was exported, replayed, or left by name."
     yield row(S.REINSTATED, E.EXTRAS_SETTLED, S.EXTRAS_SETTLED, (F.TURN_FLOW_ROUND,), text)
     yield row(S.REINSTATED, E.FAILED, S.REINSTATED, (F.ALARM,), "The records could not be listed or settled.")

@@ -18,8 +18,10 @@ from mm2py.records.operator_request import BY_MOST, MalformedRequest, Target, Ta
 from mm2py.records.replaced_record import ReplacedRecords, VersionTooNew, over_in, text_in
 
 DIRECTION_KEY: Final = b"mm2py-direction"
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 """A reader that is older than ``readable_from`` in a record must not run the flow."""
+LEAVES_OUT_SINCE: Final = 2
+"""Only a record that leaves producers out needs a reader of this version: an older one would copy their records."""
 BY_FILE: Final = "its file"
 """Who has decided the first value."""
 FAILOVER: Final = "mm2py dr failover"
@@ -64,6 +66,9 @@ class Direction:
     """Who has turned it, for programs, and why."""
     written_by: str = ""
     """The version of mm2py."""
+    leaves_out: tuple[int, ...] = ()
+    """Ids of producers on the flow's source whose records it does not copy: they came from its target. ``mm2py dr
+    reinstate`` replays records with such a producer."""
 
     @property
     def is_on(self) -> bool:
@@ -97,9 +102,9 @@ def is_by_failover(by: str) -> bool:
 
 def encode_direction(direction: Direction) -> bytes:
     """Return the value of a record; its key is DIRECTION_KEY."""
-    fields = {
+    fields: dict[str, object] = {
         "format": FORMAT_VERSION,
-        "readable_from": FORMAT_VERSION,
+        "readable_from": LEAVES_OUT_SINCE if direction.leaves_out else 1,
         "state": direction.state,
         "generation": direction.generation,
         "by": direction.by[:BY_MOST],
@@ -110,6 +115,8 @@ def encode_direction(direction: Direction) -> bytes:
         "mm2py": direction.written_by,
         **direction.author.fields,
     }
+    if direction.leaves_out:
+        fields["leaves_out"] = list(direction.leaves_out)
     return dump(fields)
 
 
@@ -131,6 +138,9 @@ def decode_direction(value: bytes, topic: str) -> Direction:
         raise MalformedRequest("it says no state, or has no write_id")
     if not is_count(generation) or not is_count(at_ms):
         raise MalformedRequest("it has no generation, or no time")
+    leaves_out = fields.get("leaves_out", [])
+    if not isinstance(leaves_out, list) or not all(is_count(one) for one in leaves_out):
+        raise MalformedRequest("leaves_out is no list of producer ids")
     return Direction(
         DirectionState(state),
         generation,
@@ -141,6 +151,7 @@ def decode_direction(value: bytes, topic: str) -> Direction:
         over_in(fields),
         author_of(fields),
         text_in(fields, "mm2py"),
+        tuple(leaves_out),
     )
 
 

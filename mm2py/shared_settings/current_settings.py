@@ -54,6 +54,8 @@ class CurrentSettings:
     """Topics and partitions that operators have paused."""
     standby: Target | None = None
     """Why the flow is standby; None: it is not."""
+    leaves_out: frozenset[int] = frozenset()
+    """Producers on the source whose records are not copied: see ``Direction.leaves_out``."""
     _targets: Mapping[Kind, Target] = field(default_factory=dict)
     _restarts: Counter[str] = field(default_factory=Counter)
     _retries: Counter[str] = field(default_factory=Counter)

@@ -96,6 +96,7 @@ class DirectionWatch:
             return
         self._known = self._config_log.records.direction.current or self._known
         own, other, back = self._own(), self._other(), self._by_file.flow_back
+        self._current.leaves_out = frozenset(() if own.stored is None else own.stored.leaves_out)
         hold = hold_of(own, None if back is None else back.flow, other)
         if not self._current.stand_by(hold):
             return

@@ -7,7 +7,8 @@ both run all the time, and only a flow back that is standby is turned on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 from mm2py.connector_offsets.altering import StillRunning
@@ -34,11 +35,19 @@ async def read_turned(pair: RecoveryPair, flow: Flow) -> TurnedFlow:
     )
 
 
-async def turn_round(pair: RecoveryPair, flow: Flow, renew: Callable[[], Awaitable[None]]) -> None:
+async def turn_round(
+    pair: RecoveryPair,
+    flow: Flow,
+    renew: Callable[[], Awaitable[None]],
+    *,
+    force: bool = False,
+    leaves_out: Sequence[int] = (),
+) -> None:
     """Stop the flow, where both may not be on, and start the one that leads back. It may be repeated.
 
     Args:
         renew: is called before each change: it raises if another process may have begun.
+        force, leaves_out: see ``turn_on``.
     Raises: StillRunning, TurnedMeanwhile, TurnRefused; Mm2Error, if a cluster does not answer.
     Cancelling may leave both off; the next call goes on.
     """
@@ -46,18 +55,19 @@ async def turn_round(pair: RecoveryPair, flow: Flow, renew: Callable[[], Awaitab
     if back.settings.flow_back is None:
         if not (await back.seen()).is_on:
             await renew()
-            await _until_drained(pair, lambda: turn_on(back, None, by=pair.by, author=pair.author))
+            await until_drained(pair, lambda: turn_on(back, None, by=pair.by, author=pair.author))
         return
     there = await read_turned(pair, flow)
     if not (await back.seen()).is_on:
         await renew()
-        await _until_drained(pair, lambda: turn_off(there, by=pair.by, author=pair.author))
+        await until_drained(pair, lambda: turn_off(there, by=pair.by, author=pair.author))
     await renew()
-    await _until_drained(pair, lambda: turn_on(back, there, by=pair.by, author=pair.author))
+    turn = partial(turn_on, back, there, by=pair.by, author=pair.author, force=force, leaves_out=leaves_out)
+    await until_drained(pair, turn)
 
 
-async def _until_drained(pair: RecoveryPair, turn: Callable[[], Awaitable[T]]) -> T:
-    """Ask again while workers have not drained, until the time is over."""
+async def until_drained(pair: RecoveryPair, turn: Callable[[], Awaitable[T]]) -> T:
+    """Change a flow; ask again while workers have not drained, until the time is over."""
     until_s = pair.clock.monotonic() + TURN_MOST_S
     while True:
         try:
