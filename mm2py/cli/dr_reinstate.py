@@ -38,12 +38,12 @@ def parse_arguments(arguments: Sequence[str]) -> RunArguments:
     """
     parser = CommandParser(
         "dr reinstate",
-        "A answers again after the failover of A->B: fences its producers, verifies that nobody writes there, lists "
-        "what A has and B never got, settles it as you say, and lets B->A copy what was written on B since, without "
-        "what A has already. Without a decision it stops there, and says what to do. Called again after a kill, it "
-        "goes on. Exit codes: 0 reinstated; 1 a cluster did not answer, it is refused, or a step failed: call it again; "
-        "2 wrong file or arguments, or neither a terminal to ask on nor --yes; 3 records wait for a decision, or with "
-        "--plan: it would begin.",
+        "A answers again after the failover of A->B: fences its producers, verifies that nobody writes there, "
+        "lists what A has and B never got, settles it as you say, and lets B->A copy what was written on B "
+        "since, without what A has already. Without a decision it stops there, and says what to do. Called "
+        "again after a kill, it goes on. Exit codes: 0 reinstated; 1 a cluster did not answer, it is refused, "
+        "or a step failed: call it again; 2 wrong file or arguments, or neither a terminal to ask on nor "
+        "--yes; 3 records wait for a decision, or with --plan: it would begin.",
     )
     common_arguments(parser)
     extras_arguments(parser)
@@ -76,7 +76,7 @@ def choice_of(arguments: RunArguments) -> ExtrasChoice:
     """Return what a command line decides."""
     return ExtrasChoice(
         topics=tuple(arguments.topics),
-        folder=None if arguments.export is None else arguments.export.absolute(),
+        folder="" if arguments.export is None else str(arguments.export.absolute()),
         export_topic=arguments.export_topic,
         replays=arguments.replay,
         leaves=tuple(arguments.leave),

@@ -15,7 +15,7 @@ from mm2py.copying.reading.internal_table import each_placed_record
 from mm2py.copying.reading.log_reader import LogReader, PlannedStretch
 from mm2py.copying.recovery import LastWriter, SourceWalk, Tail, TailStretch
 from mm2py.dr.cutover.pair import RecoveryPair, turned
-from mm2py.dr.extras.found import ExtrasFound, PartitionExtras, PartitionFacts, judged
+from mm2py.dr.extras.found import ExtrasFound, OldSideFacts, PartitionExtras, judged
 from mm2py.errors import Mm2Error
 from mm2py.flow import Flow
 from mm2py.kafka import admin
@@ -90,7 +90,7 @@ class ExtrasInquiry:
             at, position = reached.get(key, _Reached(start)), known.get(key)
             topic = there.get(key[0])
             anew = position is not None and position.source_topic_id is not None
-            facts = PartitionFacts(
+            facts = OldSideFacts(
                 at.next_source,
                 start,
                 end,

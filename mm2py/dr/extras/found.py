@@ -127,7 +127,7 @@ class ExtrasFound:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionFacts:
+class OldSideFacts:
     """What both clusters say of one partition."""
 
     next_source: int
@@ -143,7 +143,7 @@ class PartitionFacts:
     unclear: str = ""
 
 
-def judged(topic: str, number: int, facts: PartitionFacts) -> PartitionExtras:
+def judged(topic: str, number: int, facts: OldSideFacts) -> PartitionExtras:
     """Return where a partition's extras begin and end, not counted yet."""
     first, lost, deleted = facts.next_source, None, None
     cut_at = facts.log_end if facts.epoch_end is None else min(facts.epoch_end, facts.log_end)

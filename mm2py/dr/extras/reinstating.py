@@ -11,6 +11,7 @@ is what is added: nothing copies while the list is made; the list; what becomes 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from mm2py.connector_offsets.altering import ConnectorOffsets
 from mm2py.connector_offsets.turning import turn_off, turn_on
@@ -95,7 +96,7 @@ class ReinstateActions(CutoverActions):
             refuse_plan(plan, accepts_unproven=self._options.accepts_unproven)
         except Mm2Error as error:
             refused.append(str(error))
-        if self._choice.folder is not None:
+        if self._choice.folder:
             try:
                 require_pyarrow()
             except Mm2Error as error:
@@ -226,8 +227,8 @@ class ReinstateActions(CutoverActions):
     async def _export(self, entry: JournalEntry, parts: Sequence[PartitionExtras]) -> None:
         inquiry, choice = ExtrasInquiry(self._pair, entry.flow), self._choice
         with_records = [one for one in parts if one.records]
-        if choice.folder is not None:
-            count = await export_parquet(with_records, inquiry, choice.folder)
+        if choice.folder:
+            count = await export_parquet(with_records, inquiry, Path(choice.folder))
             self._say(f"exported {count:,} record(s) to {choice.folder}")
         if choice.export_topic:
             count = await TopicExport(self._pair, entry.flow, inquiry, choice.export_topic).run(with_records)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, Final
 
 from mm2py.dr.extras.found import ExtrasFound
@@ -34,7 +33,7 @@ class ExtrasChoice:
 
     topics: tuple[str, ...] = ()
     """Only these; none: all."""
-    folder: Path | None = None
+    folder: str = ""
     """Export as Parquet files to here."""
     export_topic: str = ""
     """Export to this topic of the new side."""
@@ -46,7 +45,7 @@ class ExtrasChoice:
     @property
     def exports(self) -> bool:
         """Whether records go to a file or a topic."""
-        return self.folder is not None or bool(self.export_topic)
+        return bool(self.folder or self.export_topic)
 
     @property
     def settles(self) -> bool:
@@ -68,8 +67,8 @@ class ExtrasChoice:
     @property
     def where(self) -> str:
         """Where exported records are, in words."""
-        places = [str(self.folder)] if self.folder is not None else []
-        return " and ".join([*places, *([f"topic {self.export_topic}"] if self.export_topic else [])])
+        topic = f"topic {self.export_topic}" if self.export_topic else ""
+        return " and ".join(filter(None, (self.folder, topic)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,18 +60,19 @@ class ReturnScene(CutoverScene):
         self._no_load.clear()
 
     def lose_source(self) -> None:
-        """End A->B, let A take more records, send clients to B, kill A, and note the failover on B alone."""
+        """End A->B, send clients to B, let A take more records, kill A, and note the failover on B alone."""
         source, target = self.clusters[self.a], self.clusters[self.b]
         self.rest()
         self.run.wait_until(lambda: self.held(self.b, target).total() == len(self.acked), "B has everything")
         code, text = self.run.dr("turn", self.flow, "--off", "--yes")
         assert code == 0, text
-        self._write_extras(source)
         self._place_group(target)
         self.send_to(self.b)
+        self.go_on()
+        self.wait_for_more()  # the group has left A: it reads none of what follows there
+        self._write_extras(source)
         source.broker(1).kill()
         asyncio.run(self._note_failover())
-        self.go_on()
         self.wait_for_more()
         source.brokers[0].restart()
 
