@@ -23,6 +23,7 @@ from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.records.author import Author
 from mm2py.records.batch import NewRecord
 from mm2py.records.quarantined import QuarantineEntry, decode
+from tests.fakes.broker.record_batch import Record
 from tests.scenarios.dr.cutover_world import GROUP, A, B, CutoverWorld, ProcessKilled
 from tests.scenarios.standby_world import BACK, THERE
 from tests.simulation.incarnation import SimulationLoop
@@ -283,3 +284,17 @@ async def move_group(world: ReturnWorld) -> None:
     """Commit the group on B behind the copies, as the failover does."""
     topic = "orders" if world.keeps_names else "A.orders"
     world.target.groups.commit(GROUP, {(topic, number): (3, "") for number in (0, 1)})
+
+
+async def test_where_the_old_side_was_cut_back_there_is_a_gap_and_nothing_is_replayed() -> None:
+    world = await failed_over(keeps_names=True)
+    world.source.truncate("orders", 0, 2)
+    world.source.append("orders", 0, [Record(value=f"after {number}".encode()) for number in range(3)])
+    found = await world.look()
+    assert [(one.first, one.end, one.records, one.lost) for one in found.partitions] == [
+        (2, 5, 3, (2, 3)),
+        (3, 7, 4, None),
+    ]
+    with pytest.raises(RecoveryStopped, match="In orders there is a gap as well"):
+        await world.reinstate(REPLAY)
+    assert await world.reinstate(LEAVE) is S.COMPLETE
