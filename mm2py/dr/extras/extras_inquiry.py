@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from mm2py.clock import Clock
 from mm2py.connector_offsets.turning import stored_positions
 from mm2py.copying.reading.internal_table import each_placed_record
 from mm2py.copying.reading.log_reader import LogReader, PlannedStretch
@@ -88,14 +89,12 @@ class ExtrasInquiry:
         for key in sorted({*bounds, *known}):
             start, end = bounds.get(key, (0, 0))
             at, position = reached.get(key, _Reached(start)), known.get(key)
-            topic = there.get(key[0])
-            anew = position is not None and position.source_topic_id is not None
             facts = OldSideFacts(
                 at.next_source,
                 start,
                 end,
                 epoch_ends.get(key),
-                is_anew=anew and (topic is None or topic.topic_id != position.source_topic_id),  # type: ignore[union-attr]
+                is_anew=_is_anew(position, there.get(key[0])),
                 unclear=at.unclear or self._recreated(position, remotes.get(remote_names[key[0]])),
             )
             found.append(judged(*key, facts))
@@ -145,14 +144,8 @@ class ExtrasInquiry:
                 reached[key].unclear = f"{self._flow.target} has lost copies of it, or cannot be read to its end"
             elif tail.stored:
                 walk = SourceWalk(reached[key].next_source, reached[key].leader_epoch, tail.stored)
-                walks[key] = _CountedStretch(
-                    key[0],
-                    there[key[0]].topic_id,
-                    key[1],
-                    walk,
-                    read_committed=self._settings.read_committed,
-                    clock=clock,
-                )
+                committed = self._settings.read_committed
+                walks[key] = _CountedStretch(there[key[0]], key[1], walk, read_committed=committed, clock=clock)
         walker = LogReader(self._source, read_committed=self._settings.read_committed, rng=rng, channel=CHANNEL)
         await walker.read(walks.values(), lambda _: None)
         for key, counted in walks.items():
@@ -208,15 +201,15 @@ class _CountedStretch(PlannedStretch):
     """A source partition from its stored position to where its copies end."""
 
     def __init__(
-        self, topic: str, topic_id: object, partition: int, walk: SourceWalk, *, read_committed: bool, clock: object
+        self, topic: TopicMetadata, partition: int, walk: SourceWalk, *, read_committed: bool, clock: Clock
     ) -> None:
         super().__init__(
-            topic,
-            topic_id,  # type: ignore[arg-type]
+            topic.name,
+            topic.topic_id,
             partition,
             offset=walk.resume_offset,
             read_committed=read_committed,
-            clock=clock,  # type: ignore[arg-type]
+            clock=clock,
         )
         self.walk = walk
 
@@ -229,6 +222,13 @@ class _CountedStretch(PlannedStretch):
             return True
         end = fetched.last_stable_offset if self.read_committed else fetched.high_watermark
         return not self._is_patient(END_PATIENCE_S) and (self.planned.fault is not None or self.offset >= end)
+
+
+def _is_anew(position: StoredPosition | None, topic: TopicMetadata | None) -> bool:
+    """Whether the source's topic is gone, or another one than was copied."""
+    if position is None or position.source_topic_id is None:
+        return False
+    return topic is None or topic.topic_id != position.source_topic_id
 
 
 def _epoch(at: StoredPosition) -> int:
