@@ -19,7 +19,7 @@ from mm2py.cli.dr_run import RecoveryCall, RunArguments, common_arguments, fence
 from mm2py.config.configuration import read_settings_file
 from mm2py.dr.cutover.actions import CutoverActions
 from mm2py.dr.cutover.pair import TIMEOUT_S, RecoveryPair
-from mm2py.dr.extras.reinstating import ReinstateActions
+from mm2py.dr.extras.reinstating import ExtrasOpen, ReinstateActions
 from mm2py.dr.extras.settlement import ExtrasChoice
 from mm2py.dr.journal import JournalEntry
 from mm2py.dr.runner import RecoveryGoal
@@ -118,7 +118,6 @@ class ReinstateCall(RecoveryCall):
         return may_change(self._say, "Reinstate?", yes=self.arguments.yes)
 
     def _code_of(self, run: Sequence[JournalEntry], error: Mm2Error | None) -> int:
-        is_open = error is not None and bool(run) and run[-1].state is RecoveryState.REINSTATED
-        if is_open and run[-1].event is RecoveryEvent.FAILED and "Nobody has decided yet" in run[-1].text:
+        if error is not None and isinstance(error.__cause__, ExtrasOpen):
             return EXIT_WAITS
         return RecoveryCall._code_of(self, run, error)
