@@ -254,10 +254,10 @@ class FlowPlanner:
             if not stale and not settings.many_to_one:
                 new = [number for number in wanted[name].partitions if number not in stored.get(name, {})]
                 asked |= {(remote.name, number): (name, remote) for number in new if number in remote.partitions}
-        if (group := settings.starting_offsets_group) and (new := {name for name, _ in asked.values()}):
+        if (group := settings.starting_offsets_group) and (begun := {name for name, _ in asked.values()}):
             # Finding the coordinator of a group would make a cluster create the topic of commits.
             self._found.notes.append(
-                f"{_named(sorted(new))}: starts where group {group} has committed on {self._flow.source}; a plan does"
+                f"{_named(sorted(begun))}: starts where group {group} has committed on {self._flow.source}; a plan does"
                 " not ask for these commits."
             )
             asked = {}
