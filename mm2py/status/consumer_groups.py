@@ -29,6 +29,9 @@ NOT_COMMITTED: Final = (
     "not committed on the target yet; if it stays so, the worker's log tells why (group_offsets.skipped)"
 )
 """The status asks for rights on groups. If the target refuses a commit for another reason, only the worker knows it."""
+NOT_THERE: Final = "its last records are not on the target: it has read further than what is copied"
+STOPPED: Final = frozenset({"", "Empty", "Dead"})
+"""States of a group without members, in Kafka's words; empty: not known."""
 TARGET_AHEAD: Final = (
     "its offset on the target is ahead of it: it has read there, or its remote topic was recreated or cut back"
 )
@@ -144,6 +147,9 @@ class ConsumerGroupReport:
     left_out: tuple[str, ...] = ()
     """Other topics of the source in which it has committed, and which the flow does not copy. If the source does not
     answer, they are not known."""
+    follows: bool = False
+    """It has members on the source, and could go on at its last checkpoint. Whether that covers its newest commit, and
+    so ``ready``, changes from one checkpoint to the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,13 +175,17 @@ class ConsumerGroupsReport:
     is_synced: bool
     """Their offsets are committed on the target."""
     not_ready: tuple[NotReady, ...]
-    """The first few."""
+    """The first few; those that only wait for their next checkpoint while they run come last."""
     reads_again_at_most: int | None
     """The most records that one group would read again; None: not known for any group."""
     reads_most_again: str
     """The group that would read the most records again; empty if not known for any group."""
     partly: int = 0
     """How many of those that are ready have also committed in topics that the flow does not copy."""
+    following: int = 0
+    """How many have members on the source, and could go on at their last checkpoint."""
+    following_late: int = 0
+    """How many of these are not ready, as their newest commit is in no checkpoint yet."""
 
 
 def report_of(facts: ConsumerGroupsFacts) -> list[ConsumerGroupReport]:
@@ -186,7 +196,7 @@ def report_of(facts: ConsumerGroupsFacts) -> list[ConsumerGroupReport]:
 
 def in_short(reports: Sequence[ConsumerGroupReport], *, is_synced: bool) -> ConsumerGroupsReport:
     """Return the summary of its groups that the status of a flow shows."""
-    waiting = [one for one in reports if not one.ready]
+    waiting = sorted((one for one in reports if not one.ready), key=lambda one: one.follows)
     known = [(one.reads_again_at_most, one.group) for one in reports if one.reads_again_at_most is not None]
     again, reads_most_again = max(known, default=(None, ""), key=lambda each: each[0] or 0)
     return ConsumerGroupsReport(
@@ -198,13 +208,16 @@ def in_short(reports: Sequence[ConsumerGroupReport], *, is_synced: bool) -> Cons
         again,
         reads_most_again,
         sum(one.ready and bool(one.left_out) for one in reports),
+        sum(one.follows for one in reports),
+        sum(one.follows for one in waiting),
     )
 
 
 def _group_report(group: ConsumerGroupFacts, facts: ConsumerGroupsFacts) -> ConsumerGroupReport:
     partitions = tuple(_partition_report(group, key, facts) for key in sorted(group.committed))
     target = group.target
-    why = why_not_moved(*(None, "") if target is None else (target.state, target.protocol_type)) or ""
+    moved = why_not_moved(*(None, "") if target is None else (target.state, target.protocol_type)) or ""
+    why = moved
     waiting = [one for one in partitions if one.waits_for]
     if not why and any(one.waits_for == group.refused for one in waiting):
         why = group.refused
@@ -212,6 +225,7 @@ def _group_report(group: ConsumerGroupFacts, facts: ConsumerGroupsFacts) -> Cons
         first = waiting[0]
         more = f", and {len(waiting) - 1} more partition(s) wait" if len(waiting) > 1 else ""
         why = f"{first.topic}-{first.partition}: {first.waits_for}{more}"
+    runs = group.source is not None and group.source.state not in STOPPED
     noted = [one for one in partitions if one.note]
     more = f", and {len(noted) - 1} more partition(s)" if len(noted) > 1 else ""
     note = f"{noted[0].topic}-{noted[0].partition}: {noted[0].note}{more}" if noted else group.refused
@@ -228,7 +242,14 @@ def _group_report(group: ConsumerGroupFacts, facts: ConsumerGroupsFacts) -> Cons
         note,
         group.refused,
         group.left_out,
+        runs and not moved and all(map(_goes_on_at_its_checkpoint, partitions)),
     )
+
+
+def _goes_on_at_its_checkpoint(one: PartitionReport) -> bool:
+    """Whether a group could go on at its last checkpoint, and skips nothing."""
+    is_due = one.waits_for == NEXT_CHECKPOINT and one.reads_again_at_most is not None
+    return one.goes_on_at is not None and (not one.waits_for or is_due)
 
 
 def _partition_report(group: ConsumerGroupFacts, key: TopicPartition, facts: ConsumerGroupsFacts) -> PartitionReport:
@@ -259,6 +280,8 @@ def _partition_report(group: ConsumerGroupFacts, key: TopicPartition, facts: Con
         waits_for = group.refused or NOT_COMMITTED
     if checkpoint is not None and at is not None and not (skips or note or why):
         again, basis = _reads_again(ledger, facts.syncs, key, commit.offset, checkpoint.upstream_offset, at)
+    if not (waits_for or note or alone) and translated.offset is None and translated.kind is AnswerKind.NOT_YET:
+        note = NOT_THERE
     return PartitionReport(
         key[0],
         key[1],
@@ -307,7 +330,7 @@ def _why_no_checkpoint(translated: Translation, key: TopicPartition, facts: Cons
     if translated.offset is not None:
         return NEXT_CHECKPOINT
     if translated.kind is AnswerKind.NOT_YET:
-        return "it has read further than what is copied"
+        return NOT_THERE
     if facts.syncs is not None and facts.syncs.syncs(key):
         return "it has committed an offset before the oldest offset sync"
     if key in facts.ledgers and facts.ledgers[key].ledgers:

@@ -37,6 +37,7 @@ from mm2py.status.consumer_groups import ConsumerGroupsReport
 from mm2py.status.facts import UNDECIDED, FlowFacts, LeftOut
 from mm2py.status.lag_movement import NOT_KNOWN, LagMovement, together
 from mm2py.status.left_out import why_left_out
+from mm2py.status.loss import loss_text, rest_of, uncopied_of
 from mm2py.status.not_copied import (
     OF_THE_FLOW,
     SORT_OF,
@@ -48,7 +49,6 @@ from mm2py.status.not_copied import (
     is_silence,
     most_urgent_first,
     of_cause,
-    partitions_not_copied,
     source_remedy,
     why_not_copied,
 )
@@ -62,7 +62,7 @@ from mm2py.status.partition_lags import (
     worst_first,
 )
 from mm2py.status.pause_report import PauseReport, pause_reports
-from mm2py.status.verdict import KEEPS_UP_S, FlowVerdict, VerdictFacts, no_match, safety_of, verdict_of
+from mm2py.status.verdict import KEEPS_UP_S, FlowVerdict, Readiness, VerdictFacts, no_match, safety_of, verdict_of
 from mm2py.topics.filters import PatternTooSlow, WhyNot
 from mm2py.topics.names import remote_name_problem
 
@@ -733,6 +733,8 @@ class FlowReport:
     """What limits it, and what would help."""
     unstored: Mapping[MemberId, str]
     """By live member: why it cannot store what it does not copy. Reasons may be missing then."""
+    loss: str = ""
+    """What would be lost if the source were lost now, in a sentence; empty: the flow is not to copy anything."""
 
     def told(self, said: NotCopied) -> str:
         """Return the text of a reason that concerns the whole flow; if it stops topics, also how many."""
@@ -832,6 +834,8 @@ def flow_report(
     unread = tuple(filter(None, (*parts, *hidden, facts.consumer_groups_unread)))
     lag = sum(known) if (known or not unread) and not is_standby else None
 
+    apart = topics if is_to_run else ()  # else all topics wait for the same reason
+    uncopied = uncopied_of(facts, ((one.topic, one.partitions, one.lag, one.not_copied) for one in apart))
     names = {topic.topic for topic in topics}
     listed = {} if state is None or not copied else state.topics.get(flow, {})
     verdict = verdict_of(
@@ -843,7 +847,7 @@ def flow_report(
             "" if seen.not_running is None else seen.not_running.why,
             not facts.other_group and (seen.not_running is None or seen.not_running.is_known),
             safety_of(flow, state if copied else None),
-            lag if lag is None or not is_to_run else sum(topic.lag or 0 for topic in topics if not _is_apart(topic)),
+            rest_of(lag, uncopied),
             is_partial,
             [(topic.topic, listed.get(topic.topic, 0), topic.not_copied) for topic in topics],
             sum(not (gap.is_open or gap.kind.is_unexpected) for gap in facts.gaps),
@@ -858,6 +862,18 @@ def flow_report(
 
     def owner_of(kind: Kind) -> MemberId | None:
         return None if work is None else work.state.owner(TaskName(flow, kind))
+
+    is_known = verdict.readiness is not Readiness.UNKNOWN
+    loss = ""
+    if settings.enabled and not is_standby and (topics or lag is None):
+        loss = loss_text(
+            flow.source,
+            uncopied,
+            rest_of(lag, uncopied),
+            is_partial=is_partial or not is_known,
+            behind_s=verdict.behind_s if is_known else None,
+            as_of_ms=_as_of_ms(facts, told),
+        )
 
     return FlowReport(
         flow,
@@ -897,6 +913,7 @@ def flow_report(
             tasks_max=facts.settings.tasks_max,
         ),
         {} if work is None else work.unstored(flow),
+        loss,
     )
 
 
@@ -980,11 +997,6 @@ def _is_copy_of_selected(facts: FlowFacts, topic: str) -> bool:
     with contextlib.suppress(PatternTooSlow):
         return facts.settings.topic_filter.should_replicate(upstream)
     return False
-
-
-def _is_apart(topic: TopicReport) -> bool:
-    """Whether nothing of a topic is copied: the verdict names it, apart from what the rest is behind."""
-    return bool(topic.not_copied) and partitions_not_copied(topic.not_copied, topic.partitions) >= topic.partitions
 
 
 def _doubts(facts: FlowFacts, topics: Iterable[TopicReport], state: GroupState | None) -> Iterable[str]:

@@ -13,6 +13,7 @@ from mm2py.secret import printable
 from mm2py.status.flow_report import AppliedReport, FlowReport, TopicReport
 from mm2py.status.not_copied import reason_of_hold
 from mm2py.status.report import GroupReport, MemberState, Report
+from mm2py.status.verdict import Readiness
 from mm2py.text_table import more_lines, text_table
 
 ROWS_MOST: Final = 20
@@ -93,6 +94,8 @@ class _PrintedPage:
         off += "".join(f"{held.text}, " for held in flow.held if held.connector is Kind.SOURCE)
         self._say(f"{flow.flow}: {off}{flow.guarantee.level}{reasons}", _BOLD)
         self._say(flow.verdict.text.partition(": ")[2])
+        if flow.loss and flow.verdict.readiness is not Readiness.SAFE:
+            self._say(flow.loss)
         limit = flow.bottleneck
         self._say(f"what limits it: {limit.text}{f'. {limit.remedy}' if limit.remedy else ''}")
         self._say(", ".join(_facts_of(flow, group)))

@@ -22,6 +22,7 @@ from mm2py.records.control_record import TaskName
 from mm2py.records.direction_record import is_by_failover
 from mm2py.records.safe_point import SafePoint
 from mm2py.status.consumer_groups import ConsumerGroupsReport
+from mm2py.status.loss import NO_LOSS
 from mm2py.status.not_copied import NotCopied, Reason, partitions_not_copied
 
 AHEAD_MS: Final = 2_000
@@ -128,6 +129,8 @@ class FlowVerdict:
     """The partition that is furthest behind, as ``orders-3``; empty: not known."""
     left_out: tuple[LeftOutTopic, ...]
     """Topics that do not count in ``safe_at_ms``, or not all of their partitions."""
+    parts: tuple[str, ...] = ()
+    """What ``text`` says, point by point, without the name of the flow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,18 +174,15 @@ def verdict_of(facts: VerdictFacts) -> FlowVerdict:
     left_out = tuple(
         LeftOutTopic(topic, str(causes[0].reason), causes[0].partitions)
         for topic, causes in known
-        if causes and not (causes[0].is_left_out or causes[0].reason in _NOT_NAMED)
+        if causes and not (causes[0].is_left_out or causes[0].reason in NO_LOSS)
     )
     safety = facts.safety
     behind_s = None if safety.at_ms is None else max(0.0, (facts.now_ms - safety.at_ms) / 1000)
     why = _why_unknown(facts)
     readiness = _readiness(facts, behind_s, why, is_complete=not left_out)
-    text = f"{facts.flow}: {_sentence(facts, readiness, why, behind_s, left_out)}"
-    return FlowVerdict(readiness, text, safety.at_ms, behind_s, safety.oldest, left_out)
-
-
-_NOT_NAMED: Final = frozenset({Reason.GONE, Reason.SOURCE_SILENT})
-"""Nothing would be lost of a topic that is gone. A source that is silent concerns all topics, and is told once."""
+    parts = tuple(filter(None, _points(facts, readiness, why, behind_s, left_out)))
+    text = f"{facts.flow}: {'; '.join(parts)}"
+    return FlowVerdict(readiness, text, safety.at_ms, behind_s, safety.oldest, left_out, parts)
 
 
 def _known(facts: VerdictFacts, causes: Sequence[NotCopied]) -> Sequence[NotCopied]:
@@ -226,18 +226,19 @@ def _readiness(facts: VerdictFacts, behind_s: float | None, why_unknown: str, *,
     return Readiness.SAFE if behind_s <= KEEPS_UP_S else Readiness.BEHIND
 
 
-def _sentence(
+def _points(
     facts: VerdictFacts,
     readiness: Readiness,
     why_unknown: str,
     behind_s: float | None,
     left_out: Sequence[LeftOutTopic],
-) -> str:
+) -> Sequence[str]:
+    """Return the points of the sentence; empty ones do not count."""
     match readiness:
         case Readiness.NOT_COPIED if facts.is_standby and facts.is_enabled and is_by_failover(facts.held):
             return f"{facts.held.rstrip('.')}; {facts.flow.source} was lost, and nothing of it is copied any more"
         case Readiness.NOT_COPIED if facts.is_standby and facts.is_enabled:
-            return f"{facts.held.rstrip('.')}; turns on with mm2py dr turn FILE '{facts.flow}'"
+            return facts.held.rstrip("."), f"turns on with mm2py dr turn FILE '{facts.flow}'"
         case Readiness.NOT_COPIED:
             why = "it is switched off" if not facts.is_enabled else f"it is {facts.held}" if facts.held else ""
             first = f"not safe to fail over: {why or facts.not_running}"
@@ -252,15 +253,14 @@ def _sentence(
         case Readiness.SAFE:
             first = "safe to fail over" if facts.topics else "safe to fail over: there is nothing to copy"
     skipped = f"{facts.skipped} stretches of records were skipped (mm2py gaps FILE --all)" if facts.skipped else ""
-    parts = [
+    return (
         first.rstrip("."),
         _behind(facts, behind_s, left_out),
         _named_left_out(facts, left_out),
         "" if facts.nothing_shown else _unmatched(facts),
         skipped,
-        _groups(facts),
-    ]
-    return "; ".join(filter(None, parts))
+        *_groups(facts),
+    )
 
 
 def _behind(facts: VerdictFacts, behind_s: float | None, left_out: Sequence[LeftOutTopic]) -> str:
@@ -298,24 +298,28 @@ def no_match(flow: Flow, entries: Sequence[str]) -> str:
     return f"no topic that {flow.source} shows matches {', '.join(entries[:NAMED_MOST])}{more}"
 
 
-def _groups(facts: VerdictFacts) -> str:
+def _groups(facts: VerdictFacts) -> Sequence[str]:
     groups = facts.consumer_groups
     if facts.consumer_groups_unread:
-        return f"groups not known: {facts.consumer_groups_unread.rstrip('.')}"
+        return [f"groups not known: {facts.consumer_groups_unread.rstrip('.')}"]
     if groups is None or not groups.count:
-        return ""
-    missing = groups.count - groups.ready
+        return []
+    waiting = groups.count - groups.ready - groups.following_late
+    resting = groups.ready - (groups.following - groups.following_late)
     plural = "" if groups.count == 1 else "s"
-    named = [f"{one.group} ({one.why})" for one in groups.not_ready[:NAMED_MOST]]
-    more = f" and {missing - len(named)} more" if missing > len(named) else ""
-    told = [
-        f"{missing} of {groups.count} group{plural} not ready: {', '.join(named)}{more}"
-        if missing
-        else f"{groups.count} group{plural} ready"
-    ]
+    named = [f"{one.group} ({one.why})" for one in groups.not_ready[: min(NAMED_MOST, waiting)]]
+    more = f" and {waiting - len(named)} more" if waiting > len(named) else ""
+    told = []
+    if waiting:
+        told.append(f"{waiting} of {groups.count} group{plural} not ready: {', '.join(named)}{more}")
+    elif resting:
+        told.append(f"{resting} group{'' if resting == 1 else 's'} ready")
+    if groups.following:
+        goes = f"group{'' if groups.following == 1 else 's'} that run{'s' if groups.following == 1 else ''}"
+        told.append(f"{groups.following} {goes} would go on at the last checkpoint")
     if groups.partly:
         told.append(f"{groups.partly} of the ready ones have commits also in what {facts.flow} does not copy")
     if not groups.is_synced:
         where = f"mm2py groups FILE '{facts.flow}' says where each goes on"
         told.append(f"mm2py commits nothing for groups on {facts.flow.target}: {where}")
-    return "; ".join(told)
+    return told

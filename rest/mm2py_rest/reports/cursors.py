@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import bisect
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from mm2py.status.bodies import JsonBody
@@ -38,6 +38,8 @@ class Page(JsonBody, Generic[T]):
     """Pass it as ``after`` for the next page; null: this is the last one."""
     total: int
     """How many items the whole list has now."""
+    unread: tuple[str, ...] = ()
+    """What could not be read, so that items may be missing; empty: the list is whole."""
 
 
 class PagePart(NamedTuple):
@@ -66,10 +68,11 @@ def cut(items: Sequence[T], key: Callable[[T], SortKey], part: PagePart) -> tupl
     return found, _written(key(found[-1])) if has_more and found else None
 
 
-def page_of(items: Sequence[T], key: Callable[[T], SortKey], part: PagePart) -> Page[T]:
-    """Return a page. Arguments and errors: see ``cut``."""
+def page_of(items: Sequence[T], key: Callable[[T], SortKey], part: PagePart, *, unread: Iterable[str] = ()) -> Page[T]:
+    """Return a page. ``unread``: why items may be missing. Other arguments and errors: see ``cut``."""
     found, after = cut(items, key, part)
-    return Page[Any](items=tuple(found), next=after, total=len(items))
+    told = tuple(dict.fromkeys(filter(None, unread)))
+    return Page[Any](items=tuple(found), next=after, total=len(items), unread=told)
 
 
 def _written(key: SortKey) -> str:

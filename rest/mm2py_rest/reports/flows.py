@@ -79,7 +79,9 @@ class FlowBody(JsonBody):
     """Why it is refused, held or not known; else empty. Where it runs: why other workers must not run it, that its
     source does not answer, or why workers cannot start it."""
     verdict: FlowVerdict | None = None
-    """Whether it is safe to fail over now, and what would be lost; null: the flow is refused."""
+    """Whether it is safe to fail over now; null: the flow is refused."""
+    loss: str = ""
+    """What would be lost if the source were lost now, in a sentence; empty: the flow is not to copy anything."""
     bottleneck: FlowBottleneck | None = None
     """What limits it, and what would help; null: the flow is refused."""
     guarantee: Guarantee | None = None
@@ -184,6 +186,7 @@ def flow_body(flow: FlowReport, report: Report, state: GroupState | None, topics
         state=what,
         why=why,
         verdict=flow.verdict,
+        loss=flow.loss,
         bottleneck=flow.bottleneck,
         guarantee=flow.guarantee,
         coordinator=flow.coordinator,

@@ -213,6 +213,23 @@ def test_what_cannot_be_read_is_not_told_as_an_empty_list() -> None:
     assert len(items("flows/A->B/gaps", known)) == 1, "what was read before is told"
 
 
+def test_lists_that_were_read_in_part_say_what_is_not_in_them() -> None:
+    lost = flow_facts(gaps=GAPS, status_unread="reading mm2-status: no answer", config_unread="reading mm2-configs: no")
+    backfill = Backfill("0badcafe", {"orders": {0: Range(0, 70)}}, (), BackfillState.COPYING, seen_at_ms=NOW_MS)
+    facts = facts_of(replace(lost, backfills=[backfill]))
+    silent = GroupFacts(A, "mm2py", "mm2-cluster.mm2py.internal", None, "reading mm2-cluster: no answer")
+    asked = client(replace(facts, groups=[*facts.groups, silent]))
+    unread = {
+        "workers": [silent.unread],
+        "flows/A->B/gaps": [lost.status_unread],
+        "backfills": [lost.config_unread],
+    }
+    for path, wanted in unread.items():
+        body = get(path, asked)
+        assert (body["unread"], bool(body["items"])) == (wanted, True), path
+        assert get(path)["unread"] == [], "all was read"
+
+
 # Flows, workers, clusters
 
 

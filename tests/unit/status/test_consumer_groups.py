@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from mm2py.offsets.sync_store import SyncStore
 from mm2py.records.checkpoint import Checkpoint
 from mm2py.status.consumer_groups import (
     NOT_COMMITTED,
+    NOT_THERE,
     ConsumerGroupFacts,
     ConsumerGroupsFacts,
     PartitionReport,
@@ -157,8 +159,9 @@ def test_the_ledger_says_how_many_records_a_group_would_read_again_where_offset_
 def test_a_group_that_reads_faster_than_the_flow_copies_is_ready_to_go_on_at_its_last_checkpoint() -> None:
     (report,) = report_of(facts(checkpoint=(40, 40), on_target=40, ledger=ledger(Run(0, 0, 45))))
     assert (report.ready, report.reads_again_at_most, report.partitions[0].basis) == (True, 60, "ledger")
+    assert report.note == f"orders-0: {NOT_THERE}"
     (without,) = report_of(facts(checkpoint=None, on_target=None, ledger=ledger(Run(0, 0, 45))))
-    assert without.why == "orders-0: it has read further than what is copied"
+    assert without.why == f"orders-0: {NOT_THERE}"
 
 
 def test_a_group_before_the_ledger_is_told_by_offset_syncs() -> None:
@@ -262,3 +265,35 @@ def test_a_group_that_also_reads_what_is_not_copied_is_ready_in_part() -> None:
 
 
 ESCAPED = ListedGroup("\x1b[31mred", "consumer", "Empty")
+
+
+def test_a_group_that_runs_follows_from_checkpoint_to_checkpoint_whether_it_is_ready_at_this_moment_or_not() -> None:
+    """Its newest commit was in a checkpoint a second ago, and is not now: the verdict must not change with that."""
+    (ready,) = report_of(facts(checkpoint=(100, 85), on_target=85, ledger=ledger(*WHOLE)))
+    (late,) = report_of(facts(checkpoint=(95, 80), on_target=80, ledger=ledger(*WHOLE)))
+    assert [(one.ready, one.follows) for one in (ready, late)] == [(True, True), (False, True)]
+    for reports, following_late in (([ready], 0), ([late], 1)):
+        short = in_short(reports, is_synced=True)
+        assert (short.count, short.following, short.following_late) == (1, 1, following_late)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"checkpoint": None, "on_target": None},  # there is nothing to go on at
+        {"checkpoint": (120, 105), "on_target": 105},  # it would skip records
+        {"checkpoint": (95, 80), "on_target": 80, "state": "Stable"},  # it has members on the target
+        {"stale": "orders was recreated"},
+    ],
+)
+def test_a_group_that_cannot_go_on_at_its_checkpoint_does_not_follow(given: dict[str, Any]) -> None:
+    (report,) = report_of(facts(ledger=ledger(*WHOLE), **given))
+    assert (report.ready, report.follows) == (False, False)
+    assert in_short([report], is_synced=True).following == 0
+
+
+def test_a_group_without_members_on_the_source_waits_for_its_checkpoint() -> None:
+    given = facts(checkpoint=(95, 80), on_target=80, ledger=ledger(*WHOLE))
+    idle = replace(given.groups[0], source=ListedGroup("pay", "consumer", "Empty"))
+    (report,) = report_of(replace(given, groups=[idle]))
+    assert (report.ready, report.follows) == (False, False)

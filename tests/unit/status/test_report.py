@@ -1033,11 +1033,12 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
         "member": "bytes_per_s core flows last_seen_ms_ago leads member name state tasks url version",
         "paused": "at_ms by partition reason text topic user",
         "flow": "backfills behind bottleneck checkpoints consumer_groups coordinator flow gaps_passed guarantee"
-        " heartbeats held lag lag_as_of_ms lag_is_partial lag_s movement not_copied notes open_gaps owner_group"
+        " heartbeats held lag lag_as_of_ms lag_is_partial lag_s loss movement not_copied notes open_gaps owner_group"
         " partitions_behind paused refused settings tasks tasks_max topics unowned unread unstored verdict",
-        "verdict": "behind_s left_out oldest readiness safe_at_ms text",
+        "verdict": "behind_s left_out oldest parts readiness safe_at_ms text",
         "bottleneck": "bytes_per_s cause percent remedy text worker",
-        "consumer_groups": "count exact is_synced not_ready partly reads_again_at_most reads_most_again ready",
+        "consumer_groups": "count exact following following_late is_synced not_ready partly reads_again_at_most"
+        " reads_most_again ready",
         "not_ready": "group why",
         "held": "at_ms by connector state text",
         "backfill": "begun_at_ms by flow id is_dead is_holding last_seen_ms_ago offsets offsets_copied partitions"

@@ -365,3 +365,39 @@ def test_a_partition_that_is_left_out_is_counted_of_all_workers() -> None:
     group.say(W1, SAFE_MS)
     group.take(Beat(W2, safe={A_TO_B: SafePoint(None, "", 1, group.state.next_offset)}))
     assert group.safety == FlowSafety(SAFE_MS, "orders-0", "", 1)
+
+
+@pytest.mark.parametrize(
+    ("groups", "text"),
+    [
+        (ConsumerGroupsReport(3, 3, 3, True, (), 0, ""), "3 groups ready"),
+        (
+            ConsumerGroupsReport(3, 2, 2, True, (NotReady("a", "late"),), 0, "", following=2, following_late=1),
+            "1 group ready; 2 groups that run would go on at the last checkpoint",
+        ),
+        (
+            ConsumerGroupsReport(3, 3, 2, True, (), 0, "", following=2, following_late=0),
+            "1 group ready; 2 groups that run would go on at the last checkpoint",
+        ),
+        (
+            ConsumerGroupsReport(1, 0, 0, True, (NotReady("a", "late"),), 0, "", following=1, following_late=1),
+            "1 group that runs would go on at the last checkpoint",
+        ),
+        (
+            ConsumerGroupsReport(
+                2, 0, 0, True, (NotReady("b", "no commit"), NotReady("a", "late")), 0, "", following=1, following_late=1
+            ),
+            "1 of 2 groups not ready: b (no commit); 1 group that runs would go on at the last checkpoint",
+        ),
+    ],
+)
+def test_groups_that_run_are_counted_apart_so_that_the_verdict_does_not_change_with_each_commit(
+    groups: ConsumerGroupsReport, text: str
+) -> None:
+    assert verdict_of(facts(consumer_groups=groups)).text.endswith(f"behind; {text}")
+
+
+def test_the_points_of_a_verdict_are_its_sentence() -> None:
+    verdict = verdict_of(facts(topics=topics(STOPPED), skipped=2, consumer_groups=GROUPS))
+    assert verdict.text == f"A->B: {'; '.join(verdict.parts)}"
+    assert len(verdict.parts) == 5

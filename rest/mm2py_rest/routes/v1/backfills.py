@@ -26,9 +26,9 @@ async def list_backfills(services: Shared, who: Who, part: Paged) -> Response:
             for facts in seen
             for one in all_backfill_reports(facts.settings.flow, facts.backfills, facts.positions, view.facts.at_ms)
         ]
-        unread = next((facts.config_unread for facts in seen if facts.config_unread), "")
+        unread = [facts.config_unread for facts in seen if facts.config_unread]
         if unread and not found:
-            raise RestError(503, unread, {"Retry-After": "5"})
-        return page_of(sorted(found, key=lambda one: one.id), lambda one: (one.id,), part)
+            raise RestError(503, unread[0], {"Retry-After": "5"})
+        return page_of(sorted(found, key=lambda one: one.id), lambda one: (one.id,), part, unread=unread)
 
     return await answer(services, view, ("backfills", who.user.flows, part), make)

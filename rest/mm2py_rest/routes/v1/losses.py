@@ -44,7 +44,7 @@ async def list_gaps(
         found = [GapBody.of(flow, gap) for gap in asked.facts.gaps if gap.is_open or all_of_them]
         if asked.facts.status_unread and not found:
             raise RestError(503, asked.facts.status_unread, {"Retry-After": "5"})
-        return page_of(sorted(found, key=_order), _order, part)
+        return page_of(sorted(found, key=_order), _order, part, unread=[asked.facts.status_unread])
 
     return await answer(services, asked.view, ("gaps", flow, all_of_them, part), make)
 

@@ -43,9 +43,9 @@ async def list_workers(services: Shared, part: Paged) -> Response:
 
     def make() -> Page[WorkerBody]:
         found = worker_bodies(view.report)
-        unread = next((group.unread for group in view.report.groups if group.unread), "")
+        unread = [group.unread for group in view.report.groups if group.unread]
         if unread and not found:
-            raise RestError(503, unread, {"Retry-After": "5"})
-        return page_of(found, lambda one: (one.target, one.member.member), part)
+            raise RestError(503, unread[0], {"Retry-After": "5"})
+        return page_of(found, lambda one: (one.target, one.member.member), part, unread=unread)
 
     return await answer(services, view, ("workers", part), make)
