@@ -129,6 +129,11 @@ class FlowHistory:
         else:
             self._minutes.take(record)
 
+    def last_event(self, kind: str) -> HistoryEvent | None:
+        """Return the last event of a kind that was written; None: none is kept."""
+        found = (one for one in self._events.values() if one.kind == kind)
+        return max(found, key=lambda one: one.number, default=None)
+
     def minutes_due(self, now_ms: int, by: str) -> list[HistoryPoint]:
         """Return the minutes that are over and have no point yet: of each a point that thins those of ten seconds."""
         if self._fine is None or self._minutes is None:

@@ -38,7 +38,7 @@ def values_of(now: SampledLook, before: SampledLook | None) -> dict[Series, floa
         Series.LAG_RECORDS: report.lag if is_current else None,
         Series.LAG_BYTES: size if is_current else None,
         Series.LAG_S: report.lag_s if is_current else None,
-        Series.SAFE_AGE_S: report.verdict.behind_s if _knows_age(report, now.at_ms) else None,
+        Series.SAFE_AGE_S: report.verdict.behind_s if knows_age(report, now.at_ms) else None,
         Series.TOPICS_NOT_COPIED: len(report.verdict.left_out) if _knows_topics(facts) else None,
     }
     if before is not None and 0 < (passed_s := (now.at_ms - before.at_ms) / 1000) <= APART_MOST_S:
@@ -46,8 +46,11 @@ def values_of(now: SampledLook, before: SampledLook | None) -> dict[Series, floa
     return {name: round(number, 3) for name, number in found.items() if number is not None}
 
 
-def _knows_age(report: FlowReport, at_ms: int) -> bool:
-    """The story: the clock of a worker is minutes ahead. Whatever is behind, the age of its safe time is 0."""
+def knows_age(report: FlowReport, at_ms: int) -> bool:
+    """Return whether the age of the safe time counts.
+
+    The story: the clock of a worker is minutes ahead. Whatever is behind, the age of its safe time is 0.
+    """
     safe_at_ms = report.verdict.safe_at_ms
     is_ahead = safe_at_ms is not None and safe_at_ms - at_ms > AHEAD_MS
     return report.verdict.readiness is not Readiness.UNKNOWN and not is_ahead

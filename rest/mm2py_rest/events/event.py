@@ -51,6 +51,10 @@ class EventKind(StrEnum):
     ASSIGNMENT_CHANGED = "assignment.changed"
     NOT_COPIED = "not-copied"
     """A worker does not copy a topic or a flow from now on, or copies it again. Only ``/history`` tells it."""
+    VERDICT = "verdict"
+    """Whether it is safe to fail over has changed. Only ``/history`` tells it."""
+    LAG = "lag"
+    """A flow has fallen behind by more than a minute, ten minutes or an hour, or keeps up again. Only ``/history``."""
     EVENTS_MISSED = "events.missed"
     """Between the last event and the next one there were others, which this process cannot tell."""
 

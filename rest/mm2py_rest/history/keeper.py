@@ -17,6 +17,7 @@ from structlog.typing import FilteringBoundLogger
 from mm2py.clock import Clock
 from mm2py.errors import Mm2Error
 from mm2py.flow import Flow
+from mm2py.flow_history.changes import changes_of
 from mm2py.flow_history.rings import DAY_MS, HOUR_MS, FreshEvent
 from mm2py.flow_history.sampling import SampledLook, values_of
 from mm2py.logs import Trouble
@@ -173,7 +174,7 @@ class HistoryKeeper:
         values = await asyncio.to_thread(values_of, look, before)  # 10,000 partitions take 20 ms
         records: list[HistoryRecord] = [HistoryPoint(now_ms, FINE_S, self._worker, values)]
         records += history.minutes_due(now_ms, self._worker)
-        records += history.events_due(self._events.waiting, now_ms)
+        records += history.events_due([*self._events.waiting, *changes_of(history, before, look)], now_ms)
         if self._flow in await self._coordinated():
             await self._log.write(records, now_ms)
             self._events.waiting.clear()
