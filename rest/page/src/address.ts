@@ -19,9 +19,12 @@ export interface Address {
   show: string;
   sort: string;
   range: string;
+  /** Instead of a range: a stretch of time, in UTC and to the minute, as 2026-11-29T12:00. */
+  from: string;
+  to: string;
 }
 
-const DEFAULTS: Address = { view: "flows", flow: "", topic: "", group: "", q: "", show: "", sort: "", range: "1h" };
+const DEFAULTS: Address = { view: "flows", flow: "", topic: "", group: "", q: "", show: "", sort: "", range: "1h", from: "", to: "" };
 
 export function read(search: string): Address {
   const given = new URLSearchParams(search);
@@ -32,6 +35,8 @@ export function read(search: string): Address {
   }
   if (!VIEWS.includes(found.view)) found.view = "flows";
   if (!(RANGES as readonly string[]).includes(found.range)) found.range = "1h";
+  if (minuteMs(found.from) === null) found.from = "";
+  if (minuteMs(found.to) === null) found.to = "";
   return found;
 }
 
@@ -42,6 +47,23 @@ export function write(address: Address): string {
   }
   const text = query.toString().replaceAll("%3E", ">");
   return text ? `/?${text}` : "/";
+}
+
+/** A minute in UTC as addresses and fields have it; null: it is none. */
+export function minuteMs(text: string): number | null {
+  const ms = /^\d{4}-\d\d-\d\dT\d\d:\d\d/.test(text) ? Date.parse(`${text.slice(0, 16)}Z`) : NaN;
+  return Number.isNaN(ms) ? null : ms;
+}
+
+export const minuteText = (ms: number) => new Date(ms).toISOString().slice(0, 16);
+
+const RANGE_MS: Record<string, number> = { "1h": 3_600_000, "6h": 21_600_000, "24h": 86_400_000 };
+
+/** The stretch of time that an address means; what begins or ends nowhere is bounded by the day that is kept. */
+export function stretchOf({ range, from, to }: Pick<Address, "range" | "from" | "to">, nowMs: number): [number, number] {
+  const [fromMs, toMs] = [minuteMs(from), minuteMs(to)];
+  if (fromMs === null && toMs === null) return [nowMs - (RANGE_MS[range] ?? 0), Infinity];
+  return [fromMs ?? 0, toMs === null ? Infinity : toMs + 59_999];
 }
 
 const listeners = new Set<() => void>();

@@ -17,10 +17,16 @@ export interface Answer<T> {
   ageS: number | null;
 }
 
+export interface ListAnswer<T> extends Answer<T[]> {
+  /** What could not be read, so that items may be missing. */
+  unread: string[];
+}
+
 export interface Page<T> {
   items: T[];
   next: string | null;
   total: number;
+  unread?: string[];
 }
 
 export interface Session {
@@ -42,8 +48,14 @@ export interface FlowBody {
     text: string;
     safe_at_ms: number | null;
     behind_s: number | null;
+    /** The partition that is furthest behind, as orders-3. */
     oldest: string;
+    left_out: { topic: string; reason: string; partitions: string }[];
+    /** What the text says, point by point. */
+    parts: string[];
   } | null;
+  /** What would be lost if the source were lost now. */
+  loss: string;
   /** What limits the flow; null: nothing could be read of it. */
   bottleneck: { cause: string; text: string; remedy: string } | null;
   guarantee: { level: string; reasons: string[] } | null;
@@ -61,6 +73,11 @@ export interface FlowBody {
   lag_as_of_ms: number | null;
   open_gaps: number;
   settings_version: number;
+  consumer_groups: {
+    not_ready: { group: string; why: string }[];
+    reads_again_at_most: number | null;
+    reads_most_again: string;
+  } | null;
   unread: string[];
 }
 
@@ -149,13 +166,19 @@ export interface PartitionBody {
   not_copied: NotCopied[];
 }
 
+export interface HistoryEvent {
+  at_ms: number;
+  kind: string;
+  text: string;
+}
+
 export interface HistoryBody {
   from_ms: number;
   to_ms: number;
   step_s: number;
   times_ms: number[];
   series: Record<string, (number | null)[]>;
-  events: { at_ms: number; kind: string; text: string }[];
+  events: HistoryEvent[];
   newest_ms: number | null;
   problem: string;
 }
@@ -188,6 +211,8 @@ export interface GroupBody {
   note: string;
   refused: string;
   left_out: string[];
+  /** It runs on the source, and could go on at its last checkpoint. */
+  follows: boolean;
 }
 
 export interface GroupsPage {
@@ -284,6 +309,8 @@ export interface EventBody {
   flow: string | null;
   group: string | null;
   text: string;
+  /** For programs; the histories do not have it. */
+  data?: Record<string, unknown>;
 }
 
 const ANSWER_MOST_MS = 20_000;
@@ -338,8 +365,13 @@ export async function get<T>(path: string, signal?: AbortSignal): Promise<Answer
 }
 
 /** Read all pages of a list; `part` gets what is there so far, after each page. */
-export async function getAll<T>(path: string, signal: AbortSignal, part?: (items: T[], total: number) => void) {
+export async function getAll<T>(
+  path: string,
+  signal: AbortSignal,
+  part?: (items: T[], total: number) => void,
+): Promise<ListAnswer<T>> {
   const items: T[] = [];
+  const unread = new Set<string>();
   let after: string | null = null;
   let first: Answer<Page<T>> | null = null;
   do {
@@ -347,10 +379,11 @@ export async function getAll<T>(path: string, signal: AbortSignal, part?: (items
     const found: Answer<Page<T>> = await get(`${path}${path.includes("?") ? "&" : "?"}limit=${PAGE_OF}${cursor}`, signal);
     first ??= found;
     items.push(...found.body.items);
+    found.body.unread?.forEach((one) => unread.add(one));
     after = found.body.next;
     if (after !== null) part?.(items.slice(), found.body.total);
   } while (after !== null);
-  return { ...first, body: items };
+  return { lookedAtMs: first.lookedAtMs, ageS: first.ageS, body: items, unread: [...unread] };
 }
 
 export const flowPath = (flow: string) => `/v1/flows/${encodeURIComponent(flow)}`;

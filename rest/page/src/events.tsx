@@ -1,25 +1,41 @@
 // What happens, as it happens.
 
 import type { EventBody } from "./api";
-import { type Address, go } from "./address";
-import { count, sentence, time } from "./format";
+import { type Address, go, minuteMs, RANGES, stretchOf, write } from "./address";
+import { count, plural, sentence, time } from "./format";
+import { folded, type Happening, isBad } from "./happened";
 import { Failure, Waiting } from "./parts";
 import { EVENTS_MOST, type Events, keyOf } from "./stream";
 
-const BAD = new Set(["gap", "quarantined", "member.evicted", "events.missed"]);
-
-export function EventLines({ events, isOpen }: { events: EventBody[]; isOpen: boolean }) {
+export function EventLines({ events, isOpen }: { events: Happening[]; isOpen: boolean }) {
   if (!events.length) return isOpen ? <p class="note">Nothing is kept of the last 24 hours.</p> : <Waiting what="events" />;
   return (
     <ol class="lines">
-      {events.map((one) => (
-        <li key={keyOf(one)}>
-          <Time ms={one.at_ms} /> <span {...(BAD.has(one.kind) ? { class: "bad" } : {})}>{where(one)}</span> {one.text}
+      {events.map(({ event }) => (
+        <li key={keyOf(event)}>
+          <span class="text">
+            <Time ms={event.at_ms} /> <span {...(isBad(event) ? { class: "bad" } : {})}>{where(event)}</span> {event.text}
+          </span>
         </li>
       ))}
     </ol>
   );
 }
+
+/** What was written of one thing besides: shown when it is asked for. */
+const Also = ({ also }: { also: EventBody[] }) =>
+  also.length ? (
+    <details>
+      <summary>{plural(also.length, "more record")} of it</summary>
+      <ul>
+        {also.map((one) => (
+          <li key={keyOf(one)}>
+            <Time ms={one.at_ms} /> {one.text}
+          </li>
+        ))}
+      </ul>
+    </details>
+  ) : null;
 
 /** Says which events are not among those that are shown. */
 export const Unread = ({ events }: { events: Events }) =>
@@ -52,16 +68,36 @@ export function EventsView({ address, events }: { address: Address; events: Even
   const kinds = [...new Set(events.events.map((one) => one.kind))].sort();
   const flows = [...new Set(events.events.map((one) => one.flow).filter((one) => one !== null))].sort();
   const wanted = address.q.toLowerCase();
-  const shown = events.events.filter(
+  const fitting = events.events.filter(
     (one) =>
       (!address.show || one.kind === address.show) &&
       (!address.flow || one.flow === address.flow) &&
       (!wanted || `${one.text} ${one.kind}`.toLowerCase().includes(wanted)),
   );
+  const nowMs = Date.now();
+  const within = ([fromMs, toMs]: [number, number]) => fitting.filter((one) => fromMs <= one.at_ms && one.at_ms <= toMs);
+  const shown = folded(within(stretchOf(address, nowMs)));
+  const isStretch = !!(address.from || address.to);
   const set = (part: Partial<Address>) => go({ ...address, ...part }, { replace: true });
   return (
     <>
-      <h1>Events of the last 24 hours</h1>
+      <h1>Events</h1>
+      <div class="filters">
+        <nav aria-label="Time of the events">
+          {RANGES.map((range) => (
+            <a
+              key={range}
+              href={write({ ...address, range, from: "", to: "" })}
+              {...(range === address.range && !isStretch ? { "aria-current": "page" as const } : {})}
+            >
+              {range} <span class="muted">{count(folded(within(stretchOf({ range, from: "", to: "" }, nowMs))).length)}</span>
+            </a>
+          ))}
+        </nav>
+        <Minute title="From" value={address.from} onChange={(from) => set({ from })} />
+        <Minute title="to" value={address.to} onChange={(to) => set({ to })} />
+        <span class="muted">UTC; 24 hours are kept</span>
+      </div>
       <div class="filters">
         <label>
           Kind{" "}
@@ -85,7 +121,7 @@ export function EventsView({ address, events }: { address: Address; events: Even
           Text <input type="search" value={address.q} onInput={(event) => set({ q: event.currentTarget.value })} />
         </label>
         <span class="muted">
-          {shown.length} of {events.events.length}
+          {plural(shown.length, "line")}
           {events.isOpen ? "; new ones appear by themselves" : ""}
         </span>
       </div>
@@ -98,17 +134,32 @@ export function EventsView({ address, events }: { address: Address; events: Even
         <Waiting what="events" />
       ) : (
         <ol class="lines events" aria-label="Events, the newest first">
-          {shown.map((one) => (
-            <li key={keyOf(one)}>
-              <Time ms={one.at_ms} />
-              <span>{where(one)}</span>
-              <span class={BAD.has(one.kind) ? "bad" : "muted"}>{one.kind}</span>
-              <span>{one.text}</span>
+          {shown.map(({ event, also }) => (
+            <li key={keyOf(event)}>
+              <Time ms={event.at_ms} />
+              <span>{where(event)}</span>
+              <span class={isBad(event) ? "bad" : "muted"}>{event.kind}</span>
+              <span>
+                {event.text}
+                <Also also={also} />
+              </span>
             </li>
           ))}
-          {!shown.length && <li>No event of the last 24 hours is kept that fits.</li>}
+          {!shown.length && <li class="none">No event is kept that fits{isStretch ? "" : `, of the last ${address.range}`}.</li>}
         </ol>
       )}
     </>
   );
 }
+
+/** A field for a minute of UTC. What is typed counts when it is a whole one. */
+const Minute = (props: { title: string; value: string; onChange: (value: string) => void }) => (
+  <label>
+    {props.title}{" "}
+    <input
+      type="datetime-local"
+      value={props.value.slice(0, 16)}
+      onChange={({ currentTarget: { value } }) => (value === "" || minuteMs(value) !== null) && props.onChange(value.slice(0, 16))}
+    />
+  </label>
+);

@@ -1,16 +1,15 @@
 // The first screen: a sentence for each flow, what it was like in the last hour, and where it leads.
 
-import { useMemo } from "preact/hooks";
-import { type Answer, type ClusterBody, type FlowBody, flowPath, get, type HistoryBody } from "./api";
-import { type Address, at, RANGES } from "./address";
-import { Chart, type Drawn } from "./chart";
+import type { Answer, ClusterBody, FlowBody } from "./api";
+import { type Address, at } from "./address";
 import { EventLines, NoneNew, Unread } from "./events";
-import { atLeast, bytes, plural, time } from "./format";
+import { atLeast, bytes, plural, seconds, time } from "./format";
+import { folded, isOfSession } from "./happened";
+import { FlowChart, Ranges } from "./history";
 import { ClusterMap } from "./map";
-import { Failure, Freshness, Link, PartlyKnown, useStale, Waiting } from "./parts";
-import { type Polled, usePolled } from "./poll";
-import { grid } from "./seen";
-import { Badge, sentenceOf, staleTone, toneOf } from "./state";
+import { Failure, Freshness, Link, Linked, PartlyKnown, useStale, Waiting } from "./parts";
+import type { Polled } from "./poll";
+import { Badge, pointsOf, staleTone, toneOf } from "./state";
 import type { Events } from "./stream";
 import { verbsOfFlow } from "./deeds";
 import { Verbs } from "./verbs";
@@ -21,6 +20,9 @@ export interface Known {
   /** Null: this user may not see them. */
   events: Events | null;
 }
+
+const LATEST_MOST = 8;
+const KEEPS_UP_S = 10;
 
 export function FlowsView({ address, known }: { address: Address; known: Known }) {
   const { flows, clusters, events } = known;
@@ -64,7 +66,10 @@ export function FlowsView({ address, known }: { address: Address; known: Known }
                 {events.error && !events.events.length ? (
                   <Failure error={events.error} what="events" />
                 ) : (
-                  <EventLines events={events.events.slice(0, 8)} isOpen={events.isOpen} />
+                  <EventLines
+                    events={folded(events.events.filter((one) => !isOfSession(one))).slice(0, LATEST_MOST)}
+                    isOpen={events.isOpen}
+                  />
                 )}
                 <NoneNew events={events} />
                 <Unread events={events} />
@@ -76,16 +81,6 @@ export function FlowsView({ address, known }: { address: Address; known: Known }
     </>
   );
 }
-
-const Ranges = ({ address }: { address: Address }) => (
-  <nav class="ranges" aria-label="Time of the charts">
-    {RANGES.map((range) => (
-      <Link key={range} to={{ ...address, range }} {...(range === address.range ? { class: "on" } : {})}>
-        {range}
-      </Link>
-    ))}
-  </nav>
-);
 
 const ORDER = ["bad", "warn", "off", "good"];
 /** The worst first. */
@@ -101,10 +96,7 @@ function FlowCard(props: { flow: FlowBody; range: string; lookedAt: number; stal
         <Link to={at({ view: "topics", flow: flow.flow })}>{flow.flow.replace("->", " → ")}</Link>{" "}
         <Badge tone={tone}>{word}</Badge>
       </h2>
-      <p class="sentence">
-        {staleSince !== null && `As of ${time(staleSince)}: `}
-        {sentenceOf(flow)}
-      </p>
+      <Verdict flow={flow} staleSince={staleSince} />
       {flow.verdict && flow.why && <p class="note bad pre">{flow.why}</p>}
       <PartlyKnown flow={flow} />
       {flow.bottleneck && flow.bottleneck.cause !== "nothing-waits" && (
@@ -120,10 +112,61 @@ function FlowCard(props: { flow: FlowBody; range: string; lookedAt: number; stal
   );
 }
 
+const toTopic = (flow: FlowBody, topic: string) => at({ view: "topics", flow: flow.flow, topic });
+const toGroup = (flow: FlowBody, group: string) => at({ view: "groups", flow: flow.flow, group });
+
+/** Whether it is safe to fail over, point by point, and what would be lost. */
+function Verdict({ flow, staleSince }: { flow: FlowBody; staleSince: number | null }) {
+  const [first = "", ...points] = pointsOf(flow);
+  const { verdict, loss } = flow;
+  // the loss and the figures say how far it is behind, and what of it
+  const others = points.filter((point) => !loss || !/^(the rest is )?.* behind( \(all was copied up to [^)]*\))?$/.test(point));
+  const topics = new Map((verdict?.left_out ?? []).map((one) => [one.topic, toTopic(flow, one.topic)]));
+  if (verdict?.oldest) topics.set(verdict.oldest, toTopic(flow, verdict.oldest.replace(/-\d+$/, "")));
+  const byGroup = new Map((flow.consumer_groups?.not_ready ?? []).map(({ group }) => [group, toGroup(flow, group)]));
+  const of = (point: string) => (/^\d+ of \d+ groups? not ready/.test(point) ? byGroup : topics);
+  return (
+    <>
+      <p class="sentence">
+        {staleSince !== null && `As of ${time(staleSince)}: `}
+        <Linked text={first} names={topics} />
+      </p>
+      {flow.loss && (
+        <p class="loss">
+          <Linked text={flow.loss} names={topics} />
+        </p>
+      )}
+      {others.length > 0 && (
+        <ul class="points">
+          {others.map((point) => (
+            <li key={point}>
+              <Linked text={point} names={of(point)} />
+            </li>
+          ))}
+        </ul>
+      )}
+    </>
+  );
+}
+
 function Figures({ flow }: { flow: FlowBody }) {
   const topics = (show: string) => at({ view: "topics", flow: flow.flow, show });
+  const { verdict, consumer_groups: groups } = flow;
   return (
     <ul class="figures">
+      {verdict?.oldest && (
+        <li>
+          Furthest behind: <Link to={toTopic(flow, verdict.oldest.replace(/-\d+$/, ""))}>{verdict.oldest}</Link>,{" "}
+          {verdict.behind_s === null ? "not known by how much" : seconds(verdict.behind_s)}
+          {verdict.behind_s !== null && verdict.behind_s > KEEPS_UP_S && `: all was copied up to ${time(verdict.safe_at_ms)}`}
+        </li>
+      )}
+      {groups && !!groups.reads_again_at_most && (
+        <li>
+          Reads the most again: group <Link to={toGroup(flow, groups.reads_most_again)}>{groups.reads_most_again}</Link>, up to{" "}
+          {plural(groups.reads_again_at_most, "record")}
+        </li>
+      )}
       <li>
         <b>{atLeast(flow.lag_records, flow.lag_is_partial)}</b> records behind
         {flow.lag_bytes ? `, about ${bytes(flow.lag_bytes)}` : ""}
@@ -167,36 +210,4 @@ function Figures({ flow }: { flow: FlowBody }) {
       )}
     </ul>
   );
-}
-
-function FlowChart({ flow, range, lookedAt }: { flow: string; range: string; lookedAt: number }) {
-  const path = `${flowPath(flow)}/history?from=${range}`;
-  const history = usePolled(path, 10_000, (signal) => get<HistoryBody>(path, signal));
-  const drawn = useMemo((): Drawn => {
-    const kept = history.value?.body;
-    if (kept) {
-      const { safe_age_s: behind = [], lag_records: records = [], topics_not_copied: leftOut = [] } = kept.series;
-      return { timesMs: kept.times_ms, seconds: behind, records, leftOut };
-    }
-    return { ...grid(`flow ${flow}`, lookedAt), leftOut: [] };
-  }, [history.value, history.value ? 0 : lookedAt]);
-  const note = history.value ? writtenNote(history.value.body) : seenNote(drawn, range);
-  const silence = history.value && history.error ? `As of ${time(history.atMs)}. ${history.error.message} ` : "";
-  return <Chart drawn={drawn} flow={flow} note={silence + note} />;
-}
-
-const WRITTEN_LATE_MS = 90_000;
-
-/** Why the newest stretch of a chart is not known. */
-function writtenNote({ problem, newest_ms: newest, to_ms: to }: HistoryBody): string {
-  if (problem) return problem;
-  if (newest === null) return "No worker has written a history of it yet.";
-  return to - newest > WRITTEN_LATE_MS ? `No worker has written anything since ${time(newest)}.` : "";
-}
-
-function seenNote(drawn: Drawn, range: string): string {
-  const first = drawn.seconds.findIndex((one, index) => one !== null || drawn.records[index] !== null);
-  const since = drawn.timesMs[first];
-  const hour = range === "1h" ? "" : " This chart shows one hour.";
-  return since === undefined ? "" : `What this page has seen since ${time(since)}; the worker tells no history.${hour}`;
 }

@@ -15,7 +15,7 @@ import { type Address, go } from "./address";
 import { FlowChoice, flowOf } from "./choice";
 import { accepting, replaying } from "./deeds";
 import { count, plural, seconds, time } from "./format";
-import { Freshness, PartlyKnown, Waiting } from "./parts";
+import { Freshness, MayLack, NONE_KNOWN, PartlyKnown, Waiting } from "./parts";
 import { type Polled, usePolled } from "./poll";
 import { type Column, Rows } from "./rows";
 import { useMay, Verbs } from "./verbs";
@@ -104,6 +104,7 @@ function Gaps({ address, flow }: Shown) {
         </p>
       )}
       <Freshness of={gaps} what="gaps" lookAgeS={gaps.value?.ageS ?? null} />
+      <MayLack unread={gaps.value?.unread} what="gaps" />
       {!gaps.value && !gaps.error && <Waiting what="gaps" />}
       {gaps.value && (
         <Rows
@@ -112,7 +113,7 @@ function Gaps({ address, flow }: Shown) {
           keyOf={(one) => `${one.topic} ${one.partition} ${one.at_ms} ${one.kind} ${one.position}`}
           sort={address.sort}
           onSort={(sort) => go({ ...address, flow, sort }, { replace: true })}
-          empty={address.q ? "No gap fits." : isAll ? "No gap is kept." : "No gap waits for you."}
+          empty={gaps.value.unread.length ? NONE_KNOWN : address.q ? "No gap fits." : isAll ? "No gap is kept." : "No gap waits for you."}
           columns={columns}
         />
       )}
@@ -221,6 +222,7 @@ function Backfills({ address, flow, isPartial }: Shown & { isPartial: boolean })
     <section aria-labelledby="backfills">
       <h2 id="backfills">Backfills of the last week</h2>
       <Freshness of={found} what="backfills" lookAgeS={found.value?.ageS ?? null} />
+      <MayLack unread={found.value?.unread} what="backfills" />
       {!found.value && !found.error && <Waiting what="backfills" />}
       {rows.map(
         (one) =>
@@ -237,7 +239,7 @@ function Backfills({ address, flow, isPartial }: Shown & { isPartial: boolean })
           keyOf={(one) => one.id}
           sort=""
           onSort={() => {}}
-          empty={isPartial ? "None is known, but not everything could be read of this flow." : address.q ? "No backfill fits." : "There was none."}
+          empty={isPartial || found.value.unread.length ? NONE_KNOWN : address.q ? "No backfill fits." : "There was none."}
           columns={columns}
         />
       )}

@@ -37,6 +37,7 @@ export function GroupsView({ address, flows }: { address: Address; flows: Polled
   const all = groups.value?.groups ?? [];
   const isAlone = !!groups.value?.unread;
   const one = all.find((each) => each.group === address.group);
+  const uncopied = new Set(known.find((each) => each.flow === flow)?.verdict?.left_out.map(({ topic }) => topic));
   return (
     <>
       <h1>
@@ -45,13 +46,13 @@ export function GroupsView({ address, flows }: { address: Address; flows: Polled
       {flow && <Freshness of={groups} what={`the groups of ${flow}`} />}
       {flow && !groups.value && !groups.error && <Waiting what={`the groups of ${flow}`} />}
       {groups.value?.unread && <p class="note warn">Only the target tells of them, as of their last checkpoints: {groups.value.unread}</p>}
-      {groups.value && !address.group && <GroupList address={address} flow={flow} groups={all} isAlone={isAlone} isStale={isStale} />}
+      {groups.value && !address.group && <GroupList address={address} flow={flow} groups={all} {...{ isAlone, uncopied, isStale }} />}
       {groups.value && address.group && (
         <>
           <p>
             <Link to={at({ view: "groups", flow })}>All groups of {flow}</Link>
           </p>
-          {one ? <OneGroup address={address} group={one} isStale={isStale} /> : <p class="note">{isAlone ? "The target has no checkpoint of" : "There is no"} group {address.group}.</p>}
+          {one ? <OneGroup address={address} group={one} uncopied={uncopied} isStale={isStale} /> : <p class="note">{isAlone ? "The target has no checkpoint of" : "There is no"} group {address.group}.</p>}
         </>
       )}
     </>
@@ -61,8 +62,19 @@ export function GroupsView({ address, flows }: { address: Address; flows: Polled
 const leftOut = (group: GroupBody) =>
   group.left_out.length ? `It has commits also in topics that are not copied: ${group.left_out.join(", ")}` : "";
 
-function Ready({ group, isStale }: { group: GroupBody; isStale: boolean }) {
-  const now: [string, Tone] = !group.ready
+/** The topics of a flow that are not copied, or not all of them. */
+type Uncopied = Set<string>;
+
+/** Partitions of which it has read records that are not on the target, and do not come by themselves. */
+const missing = (group: GroupBody, uncopied: Uncopied) =>
+  group.partitions.filter((one) => `${one.waits_for} ${one.note}`.includes(NOT_THERE) && uncopied.has(one.topic));
+
+function Ready({ group, uncopied, isStale }: { group: GroupBody; uncopied: Uncopied; isStale: boolean }) {
+  const now: [string, Tone] = missing(group, uncopied).length
+    ? ["its records are not there", "bad"]
+    : group.follows
+    ? ["at its last checkpoint", group.left_out.length ? "warn" : "good"]
+    : !group.ready
     ? ["not ready", "bad"]
     : group.left_out.length
       ? ["ready in part", "warn"]
@@ -71,7 +83,23 @@ function Ready({ group, isStale }: { group: GroupBody; isStale: boolean }) {
   return <Badge tone={tone}>{word}</Badge>;
 }
 
-const because = (group: GroupBody) => group.why || leftOut(group) || group.note;
+/** Why it is not ready. A group that runs has always read on since its last checkpoint: that is no reason. */
+const because = (group: GroupBody, uncopied: Uncopied) => {
+  const lacks = missing(group, uncopied);
+  if (lacks.length)
+    return `these records are not on the target: what it has last read of ${lacks.map((one) => `${one.topic}-${one.partition}`).join(", ")}`;
+  const note = group.follows && group.note.includes(NOT_THERE) ? "" : group.note;
+  return (group.follows ? "" : group.why) || leftOut(group) || note || (group.follows ? "it runs, and each checkpoint takes it along" : "");
+};
+
+/** In the worker's words: a group has read records that are not copied. */
+const NOT_THERE = "not on the target";
+
+const OF_MEMBERS: Record<string, string> = { Stable: "runs", Empty: "stopped", Dead: "gone" };
+/** A state of Kafka in a plain word, with that of Kafka where ours says less. */
+const state = (word: string, none: string) => (word ? (OF_MEMBERS[word] ?? `changes members (${word})`) : none);
+
+const STATES = "runs: it has members (Stable); stopped: it has none (Empty)";
 
 const again = (value: number | null) => (value === null ? "not known" : value ? `up to ${count(value)}` : "none");
 
@@ -81,12 +109,13 @@ function GroupList(props: {
   groups: GroupBody[];
   /** The target alone tells of them. */
   isAlone: boolean;
+  uncopied: Uncopied;
   isStale: boolean;
 }) {
-  const { address, flow, groups, isAlone, isStale } = props;
+  const { address, flow, groups, isAlone, uncopied, isStale } = props;
   const wanted = address.q.toLowerCase();
   const shown = groups.filter(
-    (one) => one.group.toLowerCase().includes(wanted) && (address.show !== "problems" || !one.ready),
+    (one) => one.group.toLowerCase().includes(wanted) && (address.show !== "problems" || !(one.ready || one.follows) || missing(one, uncopied).length > 0),
   );
   const set = (part: Partial<Address>) => go({ ...address, flow, ...part }, { replace: true });
   const columns: Column<GroupBody>[] = [
@@ -98,27 +127,31 @@ function GroupList(props: {
     },
     {
       name: "ready",
-      title: "Could go on on the target",
-      by: (one) => (one.ready ? 1 : 0),
-      cell: (one) => <Ready group={one} isStale={isStale} />,
+      title: "Can move to the target",
+      by: (one) => (missing(one, uncopied).length ? 0 : one.follows ? 2 : one.ready ? 3 : 1),
+      cell: (one) => <Ready group={one} uncopied={uncopied} isStale={isStale} />,
     },
     {
       name: "why",
       title: "Because",
       isWide: true,
-      cell: (one) => <span title={because(one)}>{because(one)}</span>,
+      cell: (one) => (
+        <span class="why" title={because(one, uncopied)}>
+          {because(one, uncopied)}
+        </span>
+      ),
     },
     {
       name: "again",
-      title: "Reads again",
+      title: "Records it reads again",
       isNumber: true,
       by: (one) => one.reads_again_at_most ?? Infinity,
       cell: (one) => again(one.reads_again_at_most),
     },
-    { name: "exact", title: "Exact", isWide: true, by: (one) => (one.is_exact ? 1 : 0), cell: (one) => (one.is_exact ? "yes" : "no") },
+    { name: "exact", title: "At the exact record", isWide: true, by: (one) => (one.is_exact ? 1 : 0), cell: (one) => (one.is_exact ? "yes" : "no") },
     { name: "lag", title: "Lag on the source", isNumber: true, by: (one) => one.lag ?? -1, cell: (one) => count(one.lag) },
-    { name: "state", title: "On the source", isWide: true, by: (one) => one.state, cell: (one) => one.state || "not known" },
-    { name: "target", title: "On the target", isWide: true, by: (one) => one.state_on_target, cell: (one) => one.state_on_target || "no such group" },
+    { name: "state", title: "On the source", isWide: true, by: (one) => one.state, cell: (one) => <span title={STATES}>{state(one.state, "not known")}</span> },
+    { name: "target", title: "On the target", isWide: true, by: (one) => one.state_on_target, cell: (one) => <span title={STATES}>{state(one.state_on_target, "no such group")}</span> },
   ];
   return (
     <>
@@ -151,21 +184,22 @@ function GroupList(props: {
   );
 }
 
-function OneGroup({ address, group, isStale }: { address: Address; group: GroupBody; isStale: boolean }) {
+function OneGroup(props: { address: Address; group: GroupBody; uncopied: Uncopied; isStale: boolean }) {
+  const { address, group, uncopied, isStale } = props;
   const columns: Column<GroupPartition>[] = [
     { name: "topic", title: "Topic", by: (one) => one.topic, cell: (one) => `${one.topic}-${one.partition}` },
     { name: "committed", title: "Committed", isNumber: true, cell: (one) => count(one.committed) },
     { name: "lag", title: "Lag", isNumber: true, by: (one) => one.lag ?? -1, cell: (one) => count(one.lag) },
     { name: "on", title: "Goes on at", isNumber: true, cell: (one) => count(one.goes_on_at) },
     { name: "there", title: "Committed on the target", isNumber: true, isWide: true, cell: (one) => count(one.committed_on_target) },
-    { name: "again", title: "Reads again", isNumber: true, by: (one) => one.reads_again_at_most ?? Infinity, cell: (one) => again(one.reads_again_at_most) },
-    { name: "exact", title: "Exact", isWide: true, cell: (one) => (one.is_exact ? `yes, by ${one.basis}` : "no") },
+    { name: "again", title: "Records it reads again", isNumber: true, by: (one) => one.reads_again_at_most ?? Infinity, cell: (one) => again(one.reads_again_at_most) },
+    { name: "exact", title: "At the exact record", isWide: true, cell: (one) => (one.is_exact ? `yes, by ${one.basis}` : "no") },
     { name: "waits", title: "Waits for", isWide: true, cell: (one) => <span title={one.waits_for || one.note}>{one.waits_for || one.note}</span> },
   ];
   return (
     <>
       <p>
-        <Ready group={group} isStale={isStale} /> {group.why}
+        <Ready group={group} uncopied={uncopied} isStale={isStale} /> {because(group, uncopied)}
       </p>
       {group.left_out.length > 0 && <p class="note warn">{leftOut(group)}</p>}
       {group.refused && <p class="note bad">{group.refused}</p>}

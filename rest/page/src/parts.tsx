@@ -61,6 +61,34 @@ export const PartlyKnown = ({ flow }: { flow: FlowBody | undefined }) => (
   </>
 );
 
+export const NONE_KNOWN = "None is known, but not everything could be read of this flow.";
+
+/** Says that a list may lack something, and why. */
+export const MayLack = ({ unread, what }: { unread: string[] | undefined; what: string }) =>
+  unread?.length ? <p class="note warn">This list may lack {what}: {unread.join("; ")}</p> : null;
+
+/** A text in which names are links to what they name. */
+export function Linked({ text, names }: { text: string; names: Map<string, Address> }) {
+  const wanted = [...names.keys()].filter(Boolean).sort((a, b) => b.length - a.length);
+  if (!wanted.length) return <>{text}</>;
+  const any = wanted.map((one) => one.replace(/[.*+?^${}()|[\]\\/-]/g, "\\$&")).join("|");
+  const found = text.split(new RegExp(`(?<![\\w.-])(${any})(?![\\w-]|\\.\\w)`));
+  return (
+    <>
+      {found.map((part, index) => {
+        const to = index % 2 ? names.get(part) : undefined;
+        return to ? (
+          <Link key={index} to={to}>
+            {part}
+          </Link>
+        ) : (
+          part
+        );
+      })}
+    </>
+  );
+}
+
 export const Waiting = ({ what }: { what: string }) => <p class="note">Asking for {what} …</p>;
 
 /** The shape of the last minutes, in a line of text; empty where there are fewer than two points. */

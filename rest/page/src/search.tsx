@@ -3,6 +3,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type FlowBody, flowPath, get, getAll, type SettingsBody, type TopicBody } from "./api";
 import { type Address, at, go, VIEWS, write } from "./address";
+import { count } from "./format";
 import { readGroups } from "./groups";
 
 const SHOWN_MOST = 12;
@@ -69,7 +70,8 @@ export function Search({ flows }: { flows: FlowBody[] }) {
     if (isOpen && isKnown) void readNames();
   }, [isOpen, isKnown]);
 
-  const found = text ? find(text, flows, names) : [];
+  const all = text ? find(text, flows, names) : [];
+  const found = all.slice(0, SHOWN_MOST);
   const current = found[Math.min(chosen, found.length - 1)];
   const take = (one: Found) => {
     go(one.to);
@@ -117,6 +119,11 @@ export function Search({ flows }: { flows: FlowBody[] }) {
             {one.text} <span class="muted">{one.kind}</span>
           </li>
         ))}
+        {all.length > found.length && (
+          <li role="option" aria-disabled="true" aria-selected="false" class="muted">
+            {found.length} of {count(all.length)} that fit: type more of the name.
+          </li>
+        )}
         {!found.length && (
           <li role="option" aria-disabled="true" aria-selected="false" class="muted">
             {unread.length ? `Nothing found. Not known: ${unread.join(", ")}.` : "Nothing found."}
@@ -164,6 +171,5 @@ function find(text: string, flows: FlowBody[], names: Found[]): Found[] {
     .map((one) => [fit(one.text, text), one] as const)
     .filter((one): one is readonly [number, Found] => one[0] !== null)
     .sort(([a], [b]) => a - b)
-    .slice(0, SHOWN_MOST)
     .map(([, one]) => one);
 }

@@ -25,10 +25,10 @@ export function toneOf(flow: FlowBody): [string, Tone] {
 export const staleTone = ([word, tone]: [string, Tone]): [string, Tone] =>
   tone === "good" ? [`was ${word}`, "off"] : [word, tone];
 
-export function sentenceOf(flow: FlowBody): string {
-  const text = flow.verdict?.text ?? flow.why;
-  const bare = text.startsWith(`${flow.flow}: `) ? text.slice(flow.flow.length + 2) : text;
-  return /^(safe|not) /.test(bare) ? sentence(bare) : bare; // else it may begin with the name of a cluster
+/** What is said of a flow, the most important point first. */
+export function pointsOf(flow: FlowBody): string[] {
+  const [first = "", ...others] = flow.verdict?.parts ?? [flow.why];
+  return [/^(safe|not) /.test(first) ? sentence(first) : first, ...others]; // else it may begin with the name of a cluster
 }
 
 export const Badge = ({ tone, children }: { tone: Tone; children: string }) => (

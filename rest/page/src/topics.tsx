@@ -3,12 +3,13 @@
 import { type Answer, type FlowBody, flowPath, getAll, type Movement, type PartitionBody, type TopicBody, type WorkerBody } from "./api";
 import { type Address, at, go, write } from "./address";
 import { bytes, count, plural, seconds, time, UNKNOWN } from "./format";
-import { Freshness, Link, PartlyKnown, Spark, Waiting } from "./parts";
+import { FlowChart, Ranges } from "./history";
+import { Freshness, Link, NONE_KNOWN, PartlyKnown, Spark, Waiting } from "./parts";
 import { FlowChoice, flowOf } from "./choice";
 import { type Polled, usePolled } from "./poll";
 import { type Column, Rows } from "./rows";
 import { note, SPARK_POINTS, spark } from "./seen";
-import { verbsOfPartition, verbsOfTopic } from "./deeds";
+import { type Verb, verbsOfPartition, verbsOfTopic } from "./deeds";
 import { useMay, Verbs } from "./verbs";
 
 const SHOWS = [
@@ -45,6 +46,12 @@ export function TopicsView({ address, flows }: { address: Address; flows: Polled
       </h1>
       {flow && <Freshness of={topics} what={`the topics of ${flow}`} lookAgeS={topics.value?.ageS ?? null} />}
       <PartlyKnown flow={body} />
+      {flow && body?.verdict && !address.topic && (
+        <section class="panel" aria-label={`How far ${flow} was behind`}>
+          <Ranges address={address} />
+          <FlowChart flow={flow} range={address.range} lookedAt={flows.atMs ?? 0} />
+        </section>
+      )}
       {flow && !topics.value && !topics.error && <Waiting what={`the topics of ${flow}`} />}
       {topics.value && !address.topic && <TopicList address={address} flow={flow} topics={all} names={names} isPartial={isPartial} />}
       {topics.value && address.topic && (
@@ -92,6 +99,9 @@ function modes({ modes: found }: TopicBody): string {
     .join(", ");
 }
 
+/** Records wait, or may wait, and it does not keep up. */
+const isBehind = (topic: TopicBody) => (topic.lag_records ?? 1) > 0 && movementOf(topic, topic.copy?.movement)?.trend !== "keeps-up";
+
 const isLeftOut = (topic: TopicBody) => topic.copy === null && !topic.not_copied.length;
 
 const trend = (movement: Movement | null | undefined): string => {
@@ -127,8 +137,6 @@ interface OfTopics {
   isPartial: boolean;
 }
 
-const NONE_KNOWN = "None is known, but not everything could be read of this flow.";
-
 function TopicList(props: OfTopics & { topics: TopicBody[]; names: Map<string, string> }) {
   const { address, flow, topics, names, isPartial } = props;
   const wanted = address.q.toLowerCase();
@@ -137,7 +145,7 @@ function TopicList(props: OfTopics & { topics: TopicBody[]; names: Map<string, s
     if (address.show === "all") return true;
     if (isLeftOut(one)) return false;
     if (address.show === "problems") return !one.is_copied;
-    return address.show !== "behind" || (one.lag_records ?? 1) > 0;
+    return address.show !== "behind" || isBehind(one);
   });
   const set = (part: Partial<Address>) => go({ ...address, flow, ...part }, { replace: true });
   const columns: Column<TopicBody>[] = [
@@ -161,10 +169,18 @@ function TopicList(props: OfTopics & { topics: TopicBody[]; names: Map<string, s
       cell: (one) => <Lag of={one} />,
     },
     { name: "age", title: "Behind", isNumber: true, by: (one) => one.lag_s ?? -1, cell: age },
+    {
+      name: "bytes",
+      title: "About",
+      isNumber: true,
+      isWide: true,
+      by: (one) => one.lag_bytes ?? -1,
+      cell: (one) => bytes(one.lag_bytes),
+    },
     { name: "trend", title: "Moves", isWide: true, cell: (one) => <Trend of={movementOf(one, one.copy?.movement)} /> },
     {
       name: "spark",
-      title: "Lately",
+      title: "Records, lately",
       isWide: true,
       cell: (one) => <Spark values={spark(`${flow} ${one.topic}`)} label="records behind, as this page has seen them" />,
     },
@@ -208,7 +224,7 @@ function TopicList(props: OfTopics & { topics: TopicBody[]; names: Map<string, s
         label={`Topics of ${flow}`}
         rows={shown}
         keyOf={(one) => one.topic}
-        sort={address.sort || "reason"}
+        sort={address.sort || (address.show === "behind" ? "-lag" : "reason")}
         onSort={(sort) => set({ sort })}
         empty={noTopic(address, isPartial, !topics.every(isLeftOut))}
         columns={columns}
@@ -229,6 +245,7 @@ const Reason = ({ topic }: { topic: TopicBody }) => (
   <span class={isLeftOut(topic) ? "muted" : "bad"} title={`${topic.why} ${topic.remedy}`.trim()}>
     {topic.reason}
     {topic.since_ms !== null && <span class="muted wide"> since {time(topic.since_ms)}</span>}
+    {topic.why && <span class="muted wide why">: {topic.why}</span>}
   </span>
 );
 
@@ -239,6 +256,7 @@ function OneTopic(props: OfTopics & { topic: TopicBody | undefined; name: string
       <Link to={at({ view: "topics", flow })}>All topics of {flow}</Link>
     </p>
   );
+  const verbs = topic ? verbsOfTopic(flow, topic) : [];
   if (!topic) {
     const none = isPartial
       ? `Nothing is known of a topic ${name}: not everything could be read of ${flow}.`
@@ -266,7 +284,7 @@ function OneTopic(props: OfTopics & { topic: TopicBody | undefined; name: string
           </>
         )}
       </p>
-      {!isLeftOut(topic) && <Verbs verbs={verbsOfTopic(flow, topic)} of={`${name} of ${flow}`} />}
+      {!isLeftOut(topic) && <Verbs verbs={verbs.filter((one) => one.name !== "resume")} of={`${name} of ${flow}`} />}
       {topic.lag_note && <p class="note warn">Only part is known: {noteOf(topic)}.</p>}
       {isLeftOut(topic) && (
         <p class="note">
@@ -278,11 +296,27 @@ function OneTopic(props: OfTopics & { topic: TopicBody | undefined; name: string
           <b>{one.reason}</b>
           {one.partitions && ` (partitions ${one.partitions})`}
           {one.since_ms !== null && `, since ${time(one.since_ms)}`}: {one.why}
-          {one.remedy && <p>What to do: {one.remedy}</p>}
+          {one.reason === "paused" && <Press verb={verbs.find(({ name: verb }) => verb === "resume")} of={`${name} of ${flow}`} />}
+          {one.reason === "stopped" && (
+            <p>
+              What to do: look at <Link to={at({ view: "gaps", flow, q: name })}>its gaps</Link>, and accept them.
+            </p>
+          )}
+          {one.remedy && <p>{one.reason === "paused" || one.reason === "stopped" ? "By a command" : "What to do"}: {one.remedy}</p>}
         </div>
       ))}
       {topic.copy && <PartitionList address={address} flow={flow} topic={topic.topic} isPartial={isPartial} />}
     </>
+  );
+}
+
+/** What to do, with the button that does it; nothing for who may not. */
+function Press({ verb, of }: { verb: Verb | undefined; of: string }) {
+  if (!useMay("operator") || !verb) return null;
+  return (
+    <div class="press">
+      What to do: press <Verbs verbs={[verb]} of={of} inRow />
+    </div>
   );
 }
 

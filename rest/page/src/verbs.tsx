@@ -29,6 +29,9 @@ export function useMay(role: "operator" | "admin"): Session | null {
   return who && ROLES.indexOf(who.role) >= ROLES.indexOf(role) ? who : null;
 }
 
+/** Whether who is logged in sees all flows, and so workers, clusters and events. */
+export const useSeesAll = (): boolean => useContext(Who)?.flows === null;
+
 export function Verbs({ verbs, of, inRow = false }: { verbs: Verb[]; of: string; inRow?: boolean }) {
   const who = useMay("operator");
   const open = useContext(Asking);

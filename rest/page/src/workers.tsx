@@ -3,7 +3,7 @@
 import { type Answer, type FlowBody, getAll, type WorkerBody } from "./api";
 import { type Address, at, go } from "./address";
 import { bytes, count, seconds, UNKNOWN } from "./format";
-import { Freshness, Link, useStale, Waiting } from "./parts";
+import { Freshness, Link, MayLack, useStale, Waiting } from "./parts";
 import { type Polled, usePolled } from "./poll";
 import { Rows } from "./rows";
 import { Badge, staleTone, type Tone } from "./state";
@@ -25,6 +25,7 @@ export function WorkersView({ address, flows }: { address: Address; flows: Polle
     <>
       <h1>Workers</h1>
       <Freshness of={workers} what="the workers" lookAgeS={workers.value?.ageS ?? null} />
+      <MayLack unread={workers.value?.unread} what="workers" />
       {!workers.value && !workers.error && <Waiting what="the workers" />}
       {workers.value && !workers.value.body.length && <p class="note bad">No worker is known. Start one: mm2py FILE</p>}
       {[...unread].map(([target, why]) => (

@@ -6,6 +6,7 @@ Names, patterns and reasons in it are such that a page that took them for HTML w
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -183,6 +184,8 @@ def figures_of(flow: Mapping[str, Any]) -> list[str]:
     for name, number in (("topic", flow["topics_waiting"]), ("gap", flow["open_gaps"])):
         if number:
             found.append(f"{plural(number, name)} {'waits' if number == 1 else 'wait'} for you")
+    if oldest := flow["verdict"]["oldest"]:
+        found.append(f"Furthest behind: {oldest}, ")
     return [*found, plural(flow["workers"], "worker")]
 
 
@@ -190,7 +193,14 @@ def plural(number: int, one: str) -> str:
     return f"{count(number)} {one}{'' if number == 1 else 's'}"
 
 
-def sentence_of(flow: Mapping[str, Any]) -> str:
-    """Return the verdict as the page says it: without the name of the flow, which stands above."""
-    text = flow["verdict"]["text"].removeprefix(f"{flow['flow']}: ")
-    return text[0].upper() + text[1:] if text.startswith(("safe ", "not ")) else text
+def points_of(flow: Mapping[str, Any]) -> list[str]:
+    """Return what the page says of the verdict, and what would be lost.
+
+    How far the flow is behind is in the loss and in the figures, and not told a third time.
+    """
+    first, *others = flow["verdict"]["parts"]
+    first = first[0].upper() + first[1:] if first.startswith(("safe ", "not ")) else first
+    return [first, *(one for one in others if not _BEHIND.fullmatch(one)), flow["loss"]]
+
+
+_BEHIND: Final = re.compile(r"(the rest is )?.* behind( \(all was copied up to [^)]*\))?")

@@ -15,7 +15,7 @@ import httpx2
 import pytest
 
 from deploy.local.kafka import KafkaCluster
-from tests.cluster.browser.scene import WORDS, sentence_of
+from tests.cluster.browser.scene import WORDS, points_of
 from tests.cluster.browser.tabs import Tab, port_of
 from tests.cluster.copies import new_topic
 from tests.cluster.kafka_client import new_name, record_count, write
@@ -105,7 +105,8 @@ def wait_for_card(tab: Tab, pair: Pair, readiness: str) -> None:
     def is_same() -> bool:
         told, shown = pair.flow_told(), card(tab, pair.flow)
         verdict = told["verdict"]
-        return bool(verdict["readiness"] == readiness and WORDS[readiness] in shown and sentence_of(told) in shown)
+        wanted = [WORDS[readiness], *points_of(told)]
+        return bool(verdict["readiness"] == readiness and all(one in shown for one in wanted))
 
     wait_until(is_same, f"the flow is {readiness}, and the page says so")
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from copy import deepcopy
-from typing import Any
-from urllib.parse import quote, urlsplit
 
 import pytest
 
+from tests.cluster.browser.answers import answer, flow_as, flow_path, page_of
 from tests.cluster.browser.scene import TOKENS, Scene
 from tests.cluster.browser.tabs import Tab
 from tests.cluster.running import wait_until
@@ -29,24 +28,6 @@ def tab(scene: Scene, open_tab: OpenTab) -> Tab:
     found = open_tab(scene.address)
     found.log_in(TOKENS["olga"])
     return found
-
-
-def page_of(*items: dict[str, Any], total: int | None = None, after: str | None = None) -> dict[str, Any]:
-    """Return a page of a list, as ``/v1`` has them."""
-    return {"items": items, "next": after, "total": len(items) if total is None else total}
-
-
-def answer(tab: Tab, path: str, body: Any, status: int = 200) -> None:
-    """Let the worker answer this from now on, whatever the query is."""
-    tab.page.route(lambda url: urlsplit(url).path == path, lambda route: route.fulfill(status=status, json=body))
-
-
-def flow_path(scene: Scene) -> str:
-    return f"/v1/flows/{quote(scene.flow, safe='')}"
-
-
-def flow_as(scene: Scene, **changed: Any) -> dict[str, Any]:
-    return page_of({**scene.flow_told(), **changed})
 
 
 def test_a_list_of_what_is_not_copied_is_called_empty_only_if_all_is_known(scene: Scene, tab: Tab) -> None:
@@ -157,13 +138,13 @@ def test_a_list_of_events_that_was_cut_says_where_it_ends(scene: Scene, tab: Tab
     history = {**scene.told("history"), "events": events[:900]}
     answer(tab, f"{flow_path(scene)}/history", history)
     answer(tab, "/v1/events", {"message": "It serves 30 streams."}, 503)
-    tab.go("events", q="[150]")
+    tab.go("events", q="[150]", range="6h")
     tab.see("gap [150]")
     assert "Only the newest" not in tab.text()
     history["events"] = events
-    tab.go("events", q="[50]")
+    tab.go("events", q="[50]", range="6h")
     tab.see("Only the newest 1,000 are here, from")
-    tab.see("No event of the last 24 hours is kept that fits.")
+    tab.see("No event is kept that fits, of the last 6h.")
 
 
 def test_a_chart_says_since_when_nothing_was_written(scene: Scene, tab: Tab) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-from tests.cluster.browser.scene import RECORDS, SCRIPT, TOKENS, WORDS, Scene, count, figures_of, sentence_of
+from tests.cluster.browser.scene import RECORDS, SCRIPT, TOKENS, WORDS, Scene, count, figures_of, points_of
 from tests.cluster.browser.tabs import Tab
 from tests.cluster.running import wait_until
 
@@ -45,7 +46,7 @@ def test_the_first_view_says_of_each_flow_what_v1_tells(scene: Scene, tab: Tab) 
     def what_is_missing() -> list[str]:
         flow, card = scene.flow_told(), flow_card(tab, scene.flow)
         lines = card.splitlines()
-        wanted = [WORDS[flow["verdict"]["readiness"]], sentence_of(flow), *figures_of(flow)]
+        wanted = [WORDS[flow["verdict"]["readiness"]], *points_of(flow), *figures_of(flow)]
         return [one for one in wanted if not any(one in line for line in lines)]
 
     wait_until(lambda: not what_is_missing(), "the card says the same")
@@ -76,7 +77,7 @@ def test_topics_and_their_partitions_are_those_of_v1_with_reason_lag_and_worker(
     def shown() -> set[tuple[str, ...]]:
         columns = ("Topic", "Not copied, because", "Records behind", "Partitions", "Workers")
         rows = [[row[name] for name in columns] for row in tab.table(f"Topics of {scene.flow}")]
-        return {(topic, reason.partition(" since ")[0], *others) for topic, reason, *others in rows}
+        return {(topic, re.split(" since |: ", reason)[0], *others) for topic, reason, *others in rows}
 
     tab.go("topics", flow=scene.flow, show="all")
     is_shown(shown, told)
@@ -130,7 +131,7 @@ def test_groups_are_those_of_v1_with_the_place_where_they_go_on(scene: Scene, ta
             )
         ]
 
-    columns = ("Group", "Could go on on the target", "Reads again", "Exact", "Lag on the source")
+    columns = ("Group", "Can move to the target", "Records it reads again", "At the exact record", "Lag on the source")
     is_shown(
         lambda: [tuple(row[name] for name in columns) for row in tab.table(f"Consumer groups of {scene.flow}")], told
     )
