@@ -54,7 +54,7 @@ def _lag(history: FlowHistory, before: SampledLook, now: SampledLook) -> list[Fr
         level, text = 0, "It keeps up again"
     else:
         return []
-    return [_event(LAG, str(level), f"{text}: all was copied up to {known[-1]:,.1f} s before.", before.at_ms)]
+    return [_event(LAG, str(level), f"{text}: {ago(round(known[-1] * 1000))}.", before.at_ms)]
 
 
 def _age_s(look: SampledLook) -> float | None:

@@ -62,6 +62,10 @@ function Oldest({ events: { events } }: { events: Events }) {
 
 const Time = ({ ms }: { ms: number }) => <time>{time(ms)}</time>;
 
+/** Whether something happened to the group of workers that runs a flow. */
+const isOfWorkers = (event: EventBody, flow: string) =>
+  event.flow === null && !!event.group && `on ${event.group}`.endsWith(` on ${flow.split("->")[1]}`);
+
 const where = (event: EventBody) => event.flow ?? (event.group ? `group ${event.group}` : "");
 
 export function EventsView({ address, events }: { address: Address; events: Events }) {
@@ -71,7 +75,7 @@ export function EventsView({ address, events }: { address: Address; events: Even
   const fitting = events.events.filter(
     (one) =>
       (!address.show || one.kind === address.show) &&
-      (!address.flow || one.flow === address.flow) &&
+      (!address.flow || one.flow === address.flow || isOfWorkers(one, address.flow)) &&
       (!wanted || `${one.text} ${one.kind}`.toLowerCase().includes(wanted)),
   );
   const nowMs = Date.now();
@@ -122,7 +126,7 @@ export function EventsView({ address, events }: { address: Address; events: Even
         </label>
         <span class="muted">
           {plural(shown.length, "line")}
-          {events.isOpen ? "; new ones appear by themselves" : ""}
+          {events.isOpen && !address.to ? "; new ones appear by themselves" : ""}
         </span>
       </div>
       <NoneNew events={events} />

@@ -9,7 +9,7 @@ import { FlowChart, Ranges } from "./history";
 import { ClusterMap } from "./map";
 import { Failure, Freshness, Link, Linked, PartlyKnown, useStale, Waiting } from "./parts";
 import type { Polled } from "./poll";
-import { Badge, pointsOf, staleTone, toneOf } from "./state";
+import { Badge, pointsOf, staleTone, toneOf, worstFirst } from "./state";
 import type { Events } from "./stream";
 import { verbsOfFlow } from "./deeds";
 import { Verbs } from "./verbs";
@@ -39,7 +39,7 @@ export function FlowsView({ address, known }: { address: Address; known: Known }
         <div class="first">
           <section aria-label="Flows" class="flows">
             <Ranges address={address} />
-            {sorted(body).map((flow) => (
+            {worstFirst(body).map((flow) => (
               <FlowCard key={flow.flow} flow={flow} range={address.range} lookedAt={flows.atMs ?? 0} staleSince={staleSince} />
             ))}
           </section>
@@ -81,11 +81,6 @@ export function FlowsView({ address, known }: { address: Address; known: Known }
     </>
   );
 }
-
-const ORDER = ["bad", "warn", "off", "good"];
-/** The worst first. */
-const sorted = (flows: FlowBody[]) =>
-  [...flows].sort((a, b) => ORDER.indexOf(toneOf(a)[1]) - ORDER.indexOf(toneOf(b)[1]) || a.flow.localeCompare(b.flow));
 
 function FlowCard(props: { flow: FlowBody; range: string; lookedAt: number; staleSince: number | null }) {
   const { flow, range, lookedAt, staleSince } = props;
@@ -156,7 +151,7 @@ function Figures({ flow }: { flow: FlowBody }) {
     <ul class="figures">
       {verdict?.oldest && (
         <li>
-          Furthest behind: <Link to={toTopic(flow, verdict.oldest.replace(/-\d+$/, ""))}>{verdict.oldest}</Link>,{" "}
+          Furthest behind{verdict.left_out.length > 0 && " of what is copied"}: <Link to={toTopic(flow, verdict.oldest.replace(/-\d+$/, ""))}>{verdict.oldest}</Link>,{" "}
           {verdict.behind_s === null ? "not known by how much" : seconds(verdict.behind_s)}
           {verdict.behind_s !== null && verdict.behind_s > KEEPS_UP_S && `: all was copied up to ${time(verdict.safe_at_ms)}`}
         </li>

@@ -71,7 +71,7 @@ const missing = (group: GroupBody, uncopied: Uncopied) =>
 
 function Ready({ group, uncopied, isStale }: { group: GroupBody; uncopied: Uncopied; isStale: boolean }) {
   const now: [string, Tone] = missing(group, uncopied).length
-    ? ["its records are not there", "bad"]
+    ? ["lacks records", "bad"]
     : group.follows
     ? ["at its last checkpoint", group.left_out.length ? "warn" : "good"]
     : !group.ready
@@ -87,7 +87,7 @@ function Ready({ group, uncopied, isStale }: { group: GroupBody; uncopied: Uncop
 const because = (group: GroupBody, uncopied: Uncopied) => {
   const lacks = missing(group, uncopied);
   if (lacks.length)
-    return `these records are not on the target: what it has last read of ${lacks.map((one) => `${one.topic}-${one.partition}`).join(", ")}`;
+    return `${lacks[0]?.topic}-${lacks[0]?.partition}${lacks.length > 1 ? ` and ${lacks.length - 1} more` : ""}: these records are not on the target`;
   const note = group.follows && group.note.includes(NOT_THERE) ? "" : group.note;
   return (group.follows ? "" : group.why) || leftOut(group) || note || (group.follows ? "it runs, and each checkpoint takes it along" : "");
 };

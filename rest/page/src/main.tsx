@@ -13,7 +13,7 @@ import { type Polled, session as ofPolls, usePolled } from "./poll";
 import { Search } from "./search";
 import { note } from "./seen";
 import { SettingsView } from "./settings";
-import { toneOf } from "./state";
+import { toneOf, worstFirst } from "./state";
 import { type Events, useEvents, useHistories } from "./stream";
 import { TopicsView } from "./topics";
 import { Asking, Confirm, Outcome, type Wanted, Who } from "./verbs";
@@ -134,6 +134,8 @@ function Signed({ session, problem, onLogOut }: { session: Session; problem: str
   const names = (flows.value?.body ?? []).filter((one) => one.verdict).map((one) => one.flow);
   const events = useHistories(isOfEvents ? names : [], streamed);
   const known = flows.value?.body ?? [];
+  // a link names the flow, so that the view stays with it whatever becomes of the others
+  const worst = worstFirst(known.filter((one) => one.verdict))[0]?.flow ?? "";
   return (
     <Who.Provider value={session}>
       <a class="skip" href="#content">
@@ -144,7 +146,7 @@ function Signed({ session, problem, onLogOut }: { session: Session; problem: str
           {VIEWS.filter((view) => seesAll || view === "flows" || OF_A_FLOW.includes(view)).map((view) => (
             <a
               key={view}
-              href={write(at({ view, flow: OF_A_FLOW.includes(view) ? address.flow : "" }))}
+              href={write(at({ view, flow: OF_A_FLOW.includes(view) ? address.flow || worst : "" }))}
               {...(view === address.view ? { "aria-current": "page" as const } : {})}
             >
               {view}

@@ -21,6 +21,11 @@ export function toneOf(flow: FlowBody): [string, Tone] {
   return OF_READINESS[flow.verdict.readiness] ?? [flow.verdict.readiness, "warn"];
 }
 
+const ORDER = ["bad", "warn", "off", "good"];
+
+export const worstFirst = (flows: FlowBody[]) =>
+  [...flows].sort((a, b) => ORDER.indexOf(toneOf(a)[1]) - ORDER.indexOf(toneOf(b)[1]) || a.flow.localeCompare(b.flow));
+
 /** What is said of a flow of which nothing has been heard for a while: nothing is good any more. */
 export const staleTone = ([word, tone]: [string, Tone]): [string, Tone] =>
   tone === "good" ? [`was ${word}`, "off"] : [word, tone];

@@ -241,11 +241,19 @@ function noTopic(address: Address, isPartial: boolean, someSelected: boolean): s
   return address.show === "problems" ? "Every topic that is selected is copied." : "No topic fits.";
 }
 
+/** Whether the sentence begins with the word for the reason, which then need not be said twice. */
+const saysWord = ({ reason, why }: TopicBody) => why.split(" ")[0]?.toLowerCase() === reason;
+
 const Reason = ({ topic }: { topic: TopicBody }) => (
   <span class={isLeftOut(topic) ? "muted" : "bad"} title={`${topic.why} ${topic.remedy}`.trim()}>
     {topic.reason}
+    {topic.why && (
+      <span class="muted wide">
+        {saysWord(topic) ? " " : ": "}
+        <span class="why">{saysWord(topic) ? topic.why.slice(topic.reason?.length).trim() : topic.why}</span>
+      </span>
+    )}
     {topic.since_ms !== null && <span class="muted wide"> since {time(topic.since_ms)}</span>}
-    {topic.why && <span class="muted wide why">: {topic.why}</span>}
   </span>
 );
 

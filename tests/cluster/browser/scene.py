@@ -185,7 +185,8 @@ def figures_of(flow: Mapping[str, Any]) -> list[str]:
         if number:
             found.append(f"{plural(number, name)} {'waits' if number == 1 else 'wait'} for you")
     if oldest := flow["verdict"]["oldest"]:
-        found.append(f"Furthest behind: {oldest}, ")
+        some = " of what is copied" if flow["verdict"]["left_out"] else ""
+        found.append(f"Furthest behind{some}: {oldest}, ")
     return [*found, plural(flow["workers"], "worker")]
 
 

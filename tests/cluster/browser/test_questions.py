@@ -53,7 +53,7 @@ def test_the_card_says_what_would_be_lost_with_a_link_to_each_topic_that_it_name
     answer(tab, "/v1/flows", flow_as(scene, loss=loss, verdict={**told["verdict"], "oldest": oldest, "behind_s": 480}))
     tab.go("flows")
     tab.see(loss)
-    tab.see(f"Furthest behind: {oldest}, 8 min")
+    tab.see(f"Furthest behind of what is copied: {oldest}, 8 min")
     link(tab, oldest).click()
     wait_until(lambda: heading(tab).endswith(scene.orders), "the topic is shown")
     tab.go("flows")
@@ -84,7 +84,7 @@ def test_why_a_topic_is_paused_stands_in_the_list_and_the_button_beside_what_to_
     label = f"Topics of {scene.flow}"
     wait_until(lambda: tab.table(label), "it is shown")
     (row,) = tab.table(label)
-    assert row["Not copied, because"] == "paused: Paused by ann: ticket 4711"
+    assert row["Not copied, because"] == "paused by ann: ticket 4711"
     tab.go("topics", flow=scene.flow, topic=scene.orders)
     tab.see("What to do: press")
     tab.see("By a command: mm2py resume FILE")
@@ -231,8 +231,8 @@ def test_a_group_that_has_read_what_is_not_copied_says_that_these_records_are_no
     label = f"Consumer groups of {scene.flow}"
     wait_until(lambda: tab.table(label), "it is shown")
     (row,) = tab.table(label)
-    assert row["Can move to the target"] == "its records are not there"
-    assert row["Because"] == f"these records are not on the target: what it has last read of {scene.filled}-0"
+    assert row["Can move to the target"] == "lacks records"
+    assert row["Because"] == f"{scene.filled}-0: these records are not on the target"
 
 
 # What is not known

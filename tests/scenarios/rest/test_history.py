@@ -229,6 +229,13 @@ def test_a_source_that_is_away_is_an_event_and_the_lag_is_not_known_meanwhile() 
         assert chart.series[Series.LAG_RECORDS][-1] == 0
         told = [one.text for one in chart.events if one.kind == "not-copied"]
         assert any("source-silent" in text for text in told), told
+        verdicts = [one.text.partition(":")[0] for one in chart.events if one.kind == "verdict"]
+        assert verdicts[-3:] == ["safe", "behind (was safe)", "safe (was behind)"], verdicts
+        lags = [one.text for one in chart.events if one.kind == "lag"]
+        assert [text.partition(":")[0].partition(" ")[2] for text in lags] == [
+            "is more than 60 s behind",
+            "keeps up again",
+        ]
         await world.end()
 
     run(scenario())
