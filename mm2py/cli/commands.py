@@ -283,6 +283,17 @@ COMMANDS: Final = (
         ("mm2py dr failback mm2.properties 'A->B' --hook-switch 'switch-dns prod' --yes",),
     ),
     CommandRow(
+        "dr drill",
+        "mm2py.cli.dr_drill",
+        RECOVER,
+        "prove that every group would go on at the exact record, and move nothing",
+        (
+            "mm2py dr drill mm2.properties 'A->B' --plan",
+            "mm2py dr drill mm2.properties 'A->B' --yes --report drills/",
+            "mm2py dr drill mm2.properties 'A->B' --groups billing --to safe --verify-all",
+        ),
+    ),
+    CommandRow(
         "dr history",
         "mm2py.cli.dr_history",
         RECOVER,
@@ -335,10 +346,6 @@ COMMANDS: Final = (
         ("mm2py completion bash", "mm2py completion fish"),
     ),
 )
-NOT_YET: Final[dict[tuple[str, ...], str]] = {
-    ("dr", verb): "docs/recovery.md says what to do by hand until then." for verb in ("drill",)
-}
-"""Commands that mm2py will have, and what to do without them."""
 HELP: Final = "help"
 """``mm2py help``, and ``mm2py help NAME``, which is ``mm2py NAME --help``."""
 
@@ -357,15 +364,13 @@ def find(
     """Return the command that a command line begins with, and what follows its name; None: it begins with none.
 
     Raises:
-        ConfigError: the first word begins commands of two words, and none of them has this second word, or not yet.
+        ConfigError: the first word begins commands of two words, and none of them has this second word.
     """
     by_words = {tuple(command.name.split()): command for command in commands}
     for count in (2, 1):
         command = by_words.get(tuple(arguments[:count]))
         if command is not None:
             return command, arguments[count:]
-    if (remedy := NOT_YET.get(tuple(arguments[:2]))) is not None:
-        raise ConfigError(f"mm2py {' '.join(arguments[:2])} is not there yet.", remedy=remedy)
     first = arguments[0] if arguments else ""
     seconds = [words[1] for words in by_words if len(words) > 1 and words[0] == first]
     if seconds:

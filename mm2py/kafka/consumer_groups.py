@@ -1,4 +1,4 @@
-"""Consumer groups of a cluster: lists them, reads their commits, and commits for them.
+"""Consumer groups of a cluster: lists them, reads their commits, commits for them, and deletes them.
 
 Groups of the classic and of the consumer protocol are treated alike. Share groups are listed as well; they have no
 commits, and accept none (docs/broker-facts.md#m12).
@@ -6,7 +6,7 @@ commits, and accept none (docs/broker-facts.md#m12).
 Rights: DESCRIBE on a group to list it and to read what it has committed; READ on a group, and on the topics, to commit
 for it. DESCRIBE on the cluster is enough to list groups, but not to read their commits. Brokers leave out what mm2py
 may not describe, without an error: groups from a list, and topics from a group's commits. ``refused_groups`` checks
-the right to commit, and commits nothing.
+the right to commit, and commits nothing. DELETE on a group to delete it.
 
 Counterpart: what MirrorCheckpointConnector and MirrorCheckpointTask of MirrorMaker 2 ask through Kafka's Admin
 (listGroups, listConsumerGroupOffsets, alterConsumerGroupOffsets).
@@ -24,7 +24,12 @@ from kio.static.primitive import i32, i64
 from mm2py.errors import for_each
 from mm2py.kafka import admin, messages
 from mm2py.kafka.cluster import fetch_metadata
-from mm2py.kafka.error_codes import GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_MEMBER_ID
+from mm2py.kafka.error_codes import (
+    GROUP_AUTHORIZATION_FAILED,
+    GROUP_ID_NOT_FOUND,
+    TOPIC_AUTHORIZATION_FAILED,
+    UNKNOWN_MEMBER_ID,
+)
 from mm2py.kafka.errors import BrokerRefused, CorruptReply, Reaction, ReplyTooLarge, reaction_to
 from mm2py.kafka.list_offsets import chunks
 from mm2py.kafka.port import BrokerId, Brokers, TopicPartition, ask
@@ -227,6 +232,37 @@ async def commit_offsets(
         if answers.keys() != set(some):
             raise CorruptReply(f"Broker {coordinator}", f"{len(answers)} answers about {len(some)} commits")
         found |= answers
+    return found
+
+
+async def delete_groups(
+    brokers: Brokers, groups: Collection[str], *, channel: str = "control"
+) -> dict[str, BrokerRefused | None]:
+    """Delete groups without members, with all that they have committed; return for each what was wrong, or None.
+
+    A group that does not exist counts as deleted.
+
+    Raises:
+        KafkaError: as ``Brokers.send``; some groups may have been deleted. The same may be deleted again.
+    """
+    found: dict[str, BrokerRefused | None] = {}
+    by_coordinator: dict[BrokerId, list[str]] = {}
+    for group, coordinator in (await find_coordinators(brokers, groups, channel=channel)).items():
+        if isinstance(coordinator, BrokerRefused):
+            found[group] = coordinator
+        else:
+            by_coordinator.setdefault(coordinator, []).append(group)
+
+    async def delete_those_of(coordinator: BrokerId) -> None:
+        for some in chunks(by_coordinator[coordinator], GROUPS_A_REQUEST):
+            request = messages.DeleteGroupsRequest(groups_names=tuple(map(GroupId, some)))
+            reply = await ask(brokers, coordinator, request, messages.DeleteGroupsResponse, channel=channel)
+            for one in reply.results:
+                group, code = str(one.group_id), int(one.error_code)
+                is_gone = code in {0, GROUP_ID_NOT_FOUND}
+                found[group] = None if is_gone else _refused(f"Deleting group {group}", group, code, right="DELETE")
+
+    await for_each(by_coordinator, delete_those_of, at_once=BROKERS_AT_ONCE, name="deleting groups")
     return found
 
 

@@ -26,6 +26,8 @@ from kio.schema.create_topics.v7.request import CreatableTopic, CreatableTopicCo
 from kio.schema.create_topics.v7.response import CreateTopicsResponse
 from kio.schema.delete_acls.v2.request import DeleteAclsFilter, DeleteAclsRequest
 from kio.schema.delete_acls.v2.response import DeleteAclsResponse
+from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
+from kio.schema.delete_groups.v2.response import DeleteGroupsResponse
 from kio.schema.describe_acls.v2.request import DescribeAclsRequest
 from kio.schema.describe_acls.v2.response import DescribeAclsResponse
 from kio.schema.describe_cluster.v0.request import DescribeClusterRequest
@@ -111,6 +113,8 @@ __all__ = (
     "DeleteAclsFilter",
     "DeleteAclsRequest",
     "DeleteAclsResponse",
+    "DeleteGroupsRequest",
+    "DeleteGroupsResponse",
     "DescribableLogDirTopic",
     "DescribeAclsRequest",
     "DescribeAclsResponse",
@@ -179,6 +183,7 @@ REPLY_TO: Final[Mapping[type[Payload], type[Payload]]] = MappingProxyType(
         CreatePartitionsRequest: CreatePartitionsResponse,
         CreateTopicsRequest: CreateTopicsResponse,
         DeleteAclsRequest: DeleteAclsResponse,
+        DeleteGroupsRequest: DeleteGroupsResponse,
         DescribeAclsRequest: DescribeAclsResponse,
         DescribeClusterRequest: DescribeClusterResponse,
         DescribeConfigsRequest: DescribeConfigsResponse,

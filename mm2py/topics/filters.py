@@ -405,13 +405,21 @@ class TopicFilter(NameFilter):
         super().__init__(PatternList(TOPICS_KEY, include), PatternList(TOPICS_EXCLUDE_KEY, exclude))
 
 
+SHADOW_GROUPS: Final = "mm2py-drill."
+"""How the groups begin that a drill of a failover makes on the target and deletes again."""
+
+
 class GroupFilter(NameFilter):
-    """Which consumer groups get checkpoints. Counterpart: DefaultGroupFilter."""
+    """Which consumer groups get checkpoints. Those of drills never do. Counterpart: DefaultGroupFilter."""
 
     def __init__(
         self, include: Sequence[str] = DEFAULT_GROUPS, exclude: Sequence[str] = DEFAULT_GROUPS_EXCLUDE
     ) -> None:
         super().__init__(PatternList(GROUPS_KEY, include), PatternList(GROUPS_EXCLUDE_KEY, exclude))
+
+    def why_not(self, name: str) -> FilteredOut | None:
+        """See ``NameFilter.why_not``."""
+        return FilteredOut.EXCLUDED if name.startswith(SHADOW_GROUPS) else super().why_not(name)
 
 
 def _config_error(key: str, entries: Sequence[str], refused: NotTranslatable) -> ConfigError:

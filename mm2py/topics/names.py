@@ -367,6 +367,16 @@ def recovery_topic(flow: Flow) -> InternalTopic:
     )
 
 
+def drills_topic(flow: Flow) -> InternalTopic:
+    """What drills of a failover found out, of a pair of clusters, on both: see ``mm2py/dr/drill``. Nothing expires."""
+    first, second = sorted((flow.source, flow.target))
+    return InternalTopic(
+        TopicName(f"mm2-drills.{first}.{second}.internal"),
+        partitions=1,
+        configs={"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"},
+    )
+
+
 def fence_topic() -> InternalTopic:
     """The partition of empty aborted transactions that keep a transactional id alive; it never contains data."""
     return InternalTopic(
@@ -403,7 +413,7 @@ def spark_writes_topic() -> InternalTopic:
 
 
 _ALWAYS_DOTTED = re.compile(
-    r"mm2-(?:(?:offsets|configs|status|ledger|quarantine|cluster|flight|history|recovery)\..+\.internal|(?:fence|dr-fences|spark-writes)\.internal)",
+    r"mm2-(?:(?:offsets|configs|status|ledger|quarantine|cluster|flight|history|recovery|drills)\..+\.internal|(?:fence|dr-fences|spark-writes)\.internal)",
     re.DOTALL,
 )
 _OFFSET_SYNCS = "mm2-offset-syncs"

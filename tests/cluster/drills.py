@@ -141,7 +141,12 @@ class Failover:
 
 
 def stop_anywhere(
-    cluster: KafkaCluster, group: str, logs: Mapping[Place, Sequence[Dumped]], chance: random.Random
+    cluster: KafkaCluster,
+    group: str,
+    logs: Mapping[Place, Sequence[Dumped]],
+    chance: random.Random,
+    *,
+    protocol: str = "classic",
 ) -> Stood:
     """Let a group read a random part of each partition, commit, and leave.
 
@@ -149,7 +154,7 @@ def stop_anywhere(
     markers. Of the others it commits the one behind its last record.
     """
     goals = {place: _share(len(log), chance) for place, log in logs.items()}
-    client = member(cluster, group)
+    client = member(cluster, group, protocol=protocol)
     client.subscribe(sorted({topic for topic, _ in logs}))
     read: dict[Place, list[tuple[int, bytes]]] = {place: [] for place in logs}
     paused: set[Place] = set()

@@ -65,12 +65,20 @@ class VerifySurvey:
         self._rng = rng
         self._on_source = self._on_target = ClusterMetadata(None, {}, {})
 
-    async def look(self, topics: Collection[str], since_ms: int | None, log: FilteringBoundLogger) -> Surveyed:
+    async def look(
+        self,
+        topics: Collection[str],
+        since_ms: int | None,
+        log: FilteringBoundLogger,
+        *,
+        last_records: int | None = None,
+    ) -> Surveyed:
         """Ask both clusters.
 
         Args:
             topics: as the source names them; empty: all topics that the flow copies.
             since_ms: only records of that time or later, in epoch milliseconds.
+            last_records: only this many offsets at the end of each source partition; None: all.
         Raises:
             ConfigError: a topic is not on the source.
             NewerLedgerFormat: a newer mm2py has written the ledger.
@@ -96,8 +104,7 @@ class VerifySurvey:
                 self._target, {remotes[key]: self._on_target.leader_of(*remotes[key]) for key in keys}, LATEST
             ),
         ]
-        leaders = {key: self._on_source.leader_of(*key) for key in source_bounds}
-        since = {} if since_ms is None else await find_offsets(self._source, leaders, since_ms)
+        since = await self._since(source_bounds, since_ms, last_records)
         configs = await self._configs(sorted({topic for topic, _ in keys}))
         gaps = GapTable(self._target, settings.status_topic)
         await gaps.read()
@@ -111,7 +118,6 @@ class VerifySurvey:
                 continue
             ids = self._topic_id(self._on_source, key), self._topic_id(self._on_target, remote)
             on_source, on_target = configs.get((0, key[0]), {}), configs.get((1, remote[0]), {})
-            first = since.get(key)
             found.facts.append(
                 VerifyFacts(
                     *key,
@@ -120,7 +126,8 @@ class VerifySurvey:
                     source_bounds[key],
                     target_bounds[remote],
                     (ends[0][key], ends[1][remote]) if key in ends[0] and remote in ends[1] else None,
-                    since=None if since_ms is None else (source_bounds[key][1] if first in {None, -1} else first),
+                    since=since.get(key),
+                    is_last_wanted=last_records is not None,
                     gaps=[gap for gap in gaps.gaps() if (gap.topic, gap.partition) == key],
                     quarantined=kept.get(key, ()),
                     is_compacted=any("compact" in (one.get(_CLEANUP) or "") for one in (on_source, on_target)),
@@ -133,6 +140,17 @@ class VerifySurvey:
                 )
             )
         return found
+
+    async def _since(
+        self, bounds: Mapping[TopicPartition, Interval], since_ms: int | None, last_records: int | None
+    ) -> dict[TopicPartition, int]:
+        """Return the first source offset that is wanted of each partition; nothing: all are."""
+        if last_records is not None:
+            return {key: max(start, end - last_records) for key, (start, end) in bounds.items()}
+        if since_ms is None:
+            return {}
+        found = await find_offsets(self._source, {key: self._on_source.leader_of(*key) for key in bounds}, since_ms)
+        return {key: found[key] if found.get(key, -1) >= 0 else end for key, (_, end) in bounds.items()}
 
     async def _keys(self, wanted: Collection[str]) -> list[TopicPartition]:
         settings = self._settings

@@ -30,6 +30,7 @@ class Why(StrEnum):
     SAMPLE = "sample"
     """Not in the sample."""
     SINCE = "older than --since"
+    BEFORE_LAST = "before the last records, which were wanted"
     EXPIRED = "expired"
     """A log has deleted the records."""
     GAP = "gap"
@@ -100,6 +101,8 @@ class VerifyFacts:
     """What the flow back has brought."""
     filtered: Sequence[Interval] = ()
     """Source offsets of backfills with ``--where`` or ``--select``."""
+    is_last_wanted: bool = False
+    """Offsets before ``since`` are left out because only the last records are wanted."""
 
     @property
     def template(self) -> ComparedRange:
@@ -170,7 +173,8 @@ def plan_partition(facts: VerifyFacts, *, range_bytes: int = RANGE_BYTES) -> Par
         left = stretch.without_expired(log_start, facts.target_bounds[0])
         plan.note(Why.EXPIRED, (stretch.source[0], stretch.source[1] if left is None else left.source[0]))
         if left is not None and facts.since is not None and facts.since > left.source[0]:
-            plan.note(Why.SINCE, (left.source[0], min(facts.since, left.source[1])))
+            why = Why.BEFORE_LAST if facts.is_last_wanted else Why.SINCE
+            plan.note(why, (left.source[0], min(facts.since, left.source[1])))
             left = left.cut(facts.since, left.source[1]) if facts.since < left.source[1] else None
         if left is not None and (whole := _within_ends(plan, left)) is not None:
             wide += _unfiltered(plan, _explained(plan, whole))

@@ -47,6 +47,8 @@ class WantedRanges:
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     """Source offsets at which copying has ended, by partition: what is behind them on either side was written by others
     since, as after a cutover."""
+    last_records: int | None = None
+    """Only the last offsets of each source partition, this many; None: see ``since_ms``."""
 
 
 class CompareJob(Protocol):
@@ -104,7 +106,10 @@ class Verifier:
         started_s = self._clock.monotonic()
         self._doing = lambda: "reading positions, ledgers and offsets"
         survey = VerifySurvey(self._settings, self._sides, self._clock, self._rng)
-        surveyed = await until_answered(lambda: survey.look(wanted.topics, wanted.since_ms, self._log), rng=self._rng)
+        surveyed = await until_answered(
+            lambda: survey.look(wanted.topics, wanted.since_ms, self._log, last_records=wanted.last_records),
+            rng=self._rng,
+        )
         plans = [plan_partition(facts) for facts in surveyed.facts]
         if wanted.sample_percent is not None:
             sampled(plans, wanted.sample_percent, wanted.seed)

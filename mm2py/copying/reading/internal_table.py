@@ -112,19 +112,35 @@ class TopicTable(ABC):
 
 
 async def each_record(
-    brokers: Brokers, topic: TopicMetadata, read_to: dict[int, int] | None = None
+    brokers: Brokers,
+    topic: TopicMetadata,
+    read_to: dict[int, int] | None = None,
+    *,
+    read_committed: bool = True,
+    fetch_bytes: int = FETCH_BYTES,
 ) -> AsyncIterator[Record]:
     """Yield every committed record of ``topic``, each partition in order. Arguments and errors: ``read_table``.
 
     One fetch, one batch and one record at a time is in memory. Other tasks run after every thousand records: a fetch
     may bring a million, and heartbeats must not wait for all. Heavy batches are decoded beside the event loop.
+
+    Args:
+        read_committed: False: also records of transactions that are open, or were aborted.
+        fetch_bytes: what one fetch may bring; less for a caller that stops after a few records.
     """
-    async for _, record in each_placed_record(brokers, topic, read_to):
+    async for _, record in each_placed_record(
+        brokers, topic, read_to, read_committed=read_committed, fetch_bytes=fetch_bytes
+    ):
         yield record
 
 
 async def each_placed_record(
-    brokers: Brokers, topic: TopicMetadata, read_to: dict[int, int] | None = None
+    brokers: Brokers,
+    topic: TopicMetadata,
+    read_to: dict[int, int] | None = None,
+    *,
+    read_committed: bool = True,
+    fetch_bytes: int = FETCH_BYTES,
 ) -> AsyncIterator[tuple[int, Record]]:
     """Yield what ``each_record`` does, each record with the number of its partition."""
     read_to = {} if read_to is None else read_to
@@ -137,9 +153,10 @@ async def each_placed_record(
         by_leader.setdefault(partition.leader, {})[number] = _PartitionReading(read_to.get(number, 0))
     for leader, readings in by_leader.items():
         while readings:
-            for part in await _fetch(brokers, leader, topic, readings):
+            request = _request(topic, readings, read_committed=read_committed, fetch_bytes=fetch_bytes)
+            for part in await _fetch(brokers, leader, request, readings):
                 number = part.partition
-                for step in await _steps_of(topic, part, readings):
+                for step in await _steps_of(topic, part, readings, read_committed=read_committed):
                     records = await _records_of(topic, number, step) if isinstance(step, Outgoing) else ()
                     read_to[number] = step.next_offset
                     for record in records:
@@ -178,28 +195,35 @@ def _placed(topic: TopicMetadata, number: int, step: Outgoing, records: Iterator
         raise DamagedTopic(topic.name, number, step.first_offset, error.what) from error
 
 
-async def _fetch(
-    brokers: Brokers, leader: BrokerId, topic: TopicMetadata, readings: dict[int, _PartitionReading]
-) -> list[FetchedPartition]:
-    wanted = [PartitionFetch(number, reading.offset, FETCH_BYTES) for number, reading in readings.items()]
-    request = FetchRequest(
+def _request(
+    topic: TopicMetadata, readings: dict[int, _PartitionReading], *, read_committed: bool, fetch_bytes: int
+) -> FetchRequest:
+    wanted = [PartitionFetch(number, reading.offset, fetch_bytes) for number, reading in readings.items()]
+    return FetchRequest(
         [TopicFetch(topic.name, topic.topic_id, wanted)],
         max_wait_ms=0,
         min_bytes=0,
-        max_bytes=FETCH_BYTES,
-        read_committed=True,
+        max_bytes=fetch_bytes,
+        read_committed=read_committed,
         answer_all=True,
     )
+
+
+async def _fetch(
+    brokers: Brokers, leader: BrokerId, request: FetchRequest, readings: dict[int, _PartitionReading]
+) -> list[FetchedPartition]:
     reply = await brokers.send(leader, request, channel="table")
     if reply.error_code:
-        raise BrokerRefused(f"Reading {topic.name}", reply.error_code)
+        raise BrokerRefused(f"Reading {request.topics[0].name}", reply.error_code)
     # rotate, so that a partition with large batches cannot starve the others
     first = next(iter(readings))
     readings[first] = readings.pop(first)
     return list(reply.partitions)
 
 
-async def _steps_of(topic: TopicMetadata, part: FetchedPartition, readings: dict[int, _PartitionReading]) -> list[Step]:
+async def _steps_of(
+    topic: TopicMetadata, part: FetchedPartition, readings: dict[int, _PartitionReading], *, read_committed: bool
+) -> list[Step]:
     """Return the batches of one answer. A partition that is read to its end leaves ``readings``."""
     number, reading = part.partition, readings[part.partition]
     if part.error_code == OFFSET_OUT_OF_RANGE and part.log_start_offset > reading.offset:
@@ -212,7 +236,7 @@ async def _steps_of(topic: TopicMetadata, part: FetchedPartition, readings: dict
         plan,
         part.records,
         wanted_offset=reading.offset,
-        read_committed=True,
+        read_committed=read_committed,
         aborted=part.aborted,
         rules=_ANY_SIZE,
     )
@@ -225,6 +249,6 @@ async def _steps_of(topic: TopicMetadata, part: FetchedPartition, readings: dict
         if not fault.is_damage or reading.damaged_reads > DAMAGED_READS_MAX:
             raise DamagedTopic(topic.name, number, fault.offset, fault.text)
     reading.offset = planned.next_offset
-    if planned.next_offset >= part.last_stable_offset:
+    if planned.next_offset >= (part.last_stable_offset if read_committed else part.high_watermark):
         del readings[number]
     return planned.steps

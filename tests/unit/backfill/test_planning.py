@@ -253,3 +253,9 @@ def test_parts_of_a_range_have_all_its_offsets_once_and_places_rise(data: st.Dat
         for offset in range(*part.target):
             assert part.place_of_target(offset) == max(whole.place_of_target(offset), 2 * part.source[0] - 1)
     assert sum(one.record_count for one in parts) == whole.record_count
+
+
+def test_offsets_before_the_last_ones_are_left_out_when_only_these_are_wanted() -> None:
+    found = plan([ledger(Run(0, 0, 10))], (0, 10), (0, 10), since=7, is_last_wanted=True)
+    assert left_out(found) == [("before the last records, which were wanted", 0, 7)]
+    assert [(one.source, one.target) for one in found.ranges] == [((7, 10), (7, 10))]

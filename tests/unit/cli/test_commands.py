@@ -35,12 +35,6 @@ def test_half_a_name_names_the_other_halves(arguments: list[str]) -> None:
         find(arguments, TABLE)
 
 
-@pytest.mark.parametrize("verb", ["failover", "drill"])
-def test_a_verb_that_is_not_there_yet_is_refused_by_name(verb: str) -> None:
-    with pytest.raises(ConfigError, match=rf"mm2py dr {verb} is not there yet\. docs/recovery\.md"):
-        find(["dr", verb, "F", "A->B"])
-
-
 def test_the_overview_has_a_heading_for_each_kind_and_one_column() -> None:
     lines = overview(TABLE).splitlines()
     assert [line for line in lines if line.endswith(":")] == [

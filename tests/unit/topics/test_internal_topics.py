@@ -27,6 +27,7 @@ OURS = [
     names.flight_topic(A),
     names.history_topic(A),
     names.recovery_topic(Flow(B, A)),
+    names.drills_topic(Flow(B, A)),
     names.spark_writes_topic(),
 ]
 
@@ -40,6 +41,7 @@ def test_our_topics_are_called_like_those_of_mm2() -> None:
         "mm2-flight.A.internal",
         "mm2-history.A.internal",
         "mm2-recovery.A.B.internal",
+        "mm2-drills.A.B.internal",
         "mm2-spark-writes.internal",
     ]
 
