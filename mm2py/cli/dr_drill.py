@@ -115,6 +115,8 @@ def parse_arguments(arguments: Sequence[str]) -> DrillArguments:
     parser.add_argument("--json", action="store_true", help="one JSON object, with every position")
     found = parser.parse_args(arguments, namespace=DrillArguments())
     found.reason = checked_reason(found.reason)
+    if found.json and not (found.plan or found.yes):
+        parser.error("--json asks nothing: it takes --plan or --yes")
     if found.report is not None and not found.report.is_dir():
         raise ConfigError(f"--report: there is no folder {found.report}.", remedy="Make it, or name another one.")
     return found

@@ -35,7 +35,7 @@ from mm2py.kafka.admin import describe_topic_configs
 from mm2py.kafka.cluster import ClusterMetadata
 from mm2py.kafka.consumer_groups import Commit, Commits
 from mm2py.kafka.errors import BrokerRefused, KafkaError
-from mm2py.kafka.list_offsets import find_bounds
+from mm2py.kafka.list_offsets import chunks, find_bounds
 from mm2py.kafka.port import Brokers, TopicPartition
 from mm2py.topics.names import ledger_topic
 
@@ -155,43 +155,57 @@ class GroupDriller:
 
     async def _look(self, plan: DrillPlan, places: Collection[DrilledPlace]) -> dict[DrilledPlace, PartitionDrill]:
         """Judge each place by the first record on both sides; if these are not the same, by many of them."""
-        judged = await self._judge(plan, places, most=1, step="first-records")
+        ledgers = LedgerTable(self.target, ledger_topic(self.settings.flow.source), self.log)
+        with self.timed("first-records"):
+            there = await self._read_target(plan, places, most=1)
+        judged = await self._judge(plan, places, there, ledgers, most=1)
         if again := [one for one, found in judged.items() if needs_more(found)]:
             await asyncio.sleep(LEDGER_LATE_S)  # the ledger may not have the last copies yet
-            judged |= await self._judge(plan, again, most=SEARCHED_RECORDS, step="")
+        for some in chunks(again, AT_ONCE):  # many records are in memory
+            there = await self._read_target(plan, some, most=SEARCHED_RECORDS)
+            judged |= await self._judge(plan, some, there, ledgers, most=SEARCHED_RECORDS)
         return judged
 
-    async def _judge(
-        self, plan: DrillPlan, places: Collection[DrilledPlace], *, most: int, step: str
-    ) -> dict[DrilledPlace, PartitionDrill]:
-        """Read the target first, then the source, then the ledger: a copy that is read has a record on the source."""
-        readable = [one for one in places if one.place.position is not None and one.group not in self._refused]
-        there, here = dict[DrilledPlace, ReadFrom](), dict[DrilledPlace, ReadFrom]()
-        logs = plan.logs
+    async def _read_target(
+        self, plan: DrillPlan, places: Collection[DrilledPlace], *, most: int
+    ) -> dict[DrilledPlace, ReadFrom]:
+        """Read the target from what the shadow groups have committed."""
+        found, logs = dict[DrilledPlace, ReadFrom](), plan.logs
+        offsets = {one: at for one in places if (at := self._shadow_at(one)) is not None}
+        bounds = await self._bounds(self.target, logs.target, [one.place.other for one in offsets])
 
-        async def read_there(at: DrilledPlace) -> None:
+        async def read(at: DrilledPlace) -> None:
             key = at.place.other
-            offset = self._shadow_at(at)
-            if offset is not None:
-                there[at] = await _read(self.target, logs.target, key, offset, of_target[key], most=most)
+            found[at] = await _read(self.target, logs.target, key, offsets[at], bounds[key], most=most)
 
-        async def read_here(at: DrilledPlace) -> None:
+        some = [one for one in offsets if one.place.other in bounds]
+        await for_each(some, read, at_once=AT_ONCE, name="reading first records of the target")
+        return found
+
+    async def _judge(
+        self,
+        plan: DrillPlan,
+        places: Collection[DrilledPlace],
+        there: Mapping[DrilledPlace, ReadFrom],
+        ledgers: LedgerTable,
+        *,
+        most: int,
+    ) -> dict[DrilledPlace, PartitionDrill]:
+        """Read the source after the target, and the ledger last: a copy that was read has a record on the source."""
+        here, logs = dict[DrilledPlace, ReadFrom](), plan.logs
+        bounds = await self._bounds(self.source, logs.source, [one.place.key for one in there])
+
+        async def read(at: DrilledPlace) -> None:
             key, offset = at.place.key, at.place.committed
-            if offset is not None and key in of_source:
+            if offset is not None and key in bounds:
                 is_committed = self.settings.read_committed
                 here[at] = await _read(
-                    self.source, logs.source, key, offset, of_source[key], most=most, read_committed=is_committed
+                    self.source, logs.source, key, offset, bounds[key], most=most, read_committed=is_committed
                 )
 
-        with self.timed(step or "again"):
-            of_target = await self._bounds(self.target, logs.target, [one.place.other for one in readable])
-            some = [one for one in readable if one.place.other in of_target]
-            await for_each(some, read_there, at_once=AT_ONCE, name="reading first records of the target")
-        of_source = await self._bounds(self.source, logs.source, [one.place.key for one in readable])
-        await for_each(readable, read_here, at_once=AT_ONCE, name="reading first records of the source")
-        ledgers = LedgerTable(self.target, ledger_topic(self.settings.flow.source), self.log)
+        await for_each(list(there), read, at_once=AT_ONCE, name="reading first records of the source")
         await ledgers.follow()
-        await ledgers.prepare({one.place.key for one in readable})
+        await ledgers.prepare({one.place.key for one in there})
         return {one: judge_partition(self._facts(one, here.get(one), there.get(one), ledgers)) for one in places}
 
     def _facts(
