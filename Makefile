@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help quick quick-map venv venv-spark jars demo demo-backfill test test-slow test-unit test-unit-3.13 test-native lint format compat bench bench-quick steady-cost verdict-cost bench-workers bench-wan bench-new-topic bench-moves bench-ledger bench-checkpoints bench-checkpoints-model bench-rest bench-rest-start bench-settings-pause cutovers failover failover-beside-mm2 group-failover faults faults-beside-mm2 soak simulate mutants constraints clean bench-verify fuzz wheels sbom audit bench-attacks shake
+.PHONY: help quick quick-map venv venv-spark jars demo demo-backfill demo-dr test test-slow test-unit test-unit-3.13 test-native lint format compat bench bench-quick steady-cost verdict-cost bench-workers bench-wan bench-new-topic bench-moves bench-ledger bench-checkpoints bench-checkpoints-model bench-rest bench-rest-start bench-settings-pause cutovers failover failover-beside-mm2 group-failover faults faults-beside-mm2 soak simulate mutants constraints clean bench-verify fuzz wheels sbom audit bench-attacks shake
 
 # Compiled files are kept whatever the shell says: without them each worker of pytest, and each process that a test
 # starts, compiles every module again, which is half of what the unit tests cost.
@@ -121,6 +121,9 @@ demo: venv ## two clusters and a flow between them to look at (SECONDS=30 ends i
 
 demo-backfill: venv venv-spark ## two million records of history copied by Spark while records come, then compared; two minutes (ARGS="--records 200000")
 	@$(PY) -m deploy.local.demo_backfill $(ARGS)
+
+demo-dr: venv ## two clusters under traffic: a drill, a cutover and its rollback, and what became of each record; two minutes
+	@$(PY) -m deploy.local.demo_dr
 
 # The first half leaves out what needs PySpark's Arrow, so the second one runs these folders again.
 NEED_ARROW := $(wildcard tests/unit/backfill tests/scenarios/backfill)
