@@ -253,12 +253,12 @@ class RecoveryDemo:
         """
         client = _consumer(self._a.bootstrap, IDLE_GROUP)
         client.subscribe([TOPIC])
-        read = 0
-        while read < BATCH:
-            read += len(client.consume(BATCH, 1.0))
+        seen: set[int | None] = set()
+        late_s = time.monotonic() + PATIENCE_S
+        while len(seen) < PARTITIONS and time.monotonic() < late_s:
+            seen |= {message.partition() for message in client.consume(1, 1.0) if message.error() is None}
         client.commit(asynchronous=False)
         client.close()
-        late_s = time.monotonic() + PATIENCE_S
         while True:
             words = ("dr", "drill", "--groups", IDLE_GROUP, "--verify-records", "0", "--yes")
             code, text = self._call(*words)

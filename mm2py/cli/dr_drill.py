@@ -117,8 +117,6 @@ def parse_arguments(arguments: Sequence[str]) -> DrillArguments:
     found.reason = checked_reason(found.reason)
     if found.json and not (found.plan or found.yes):
         parser.error("--json asks nothing: it takes --plan or --yes")
-    if found.report is not None and not found.report.is_dir():
-        raise ConfigError(f"--report: there is no folder {found.report}.", remedy="Make it, or name another one.")
     return found
 
 
@@ -129,6 +127,8 @@ def run(arguments: Sequence[str]) -> int:
         Mm2Error: see ``parse_arguments``; a cluster does not answer, or refuses.
     """
     options = parse_arguments(arguments)
+    if options.report is not None and not options.report.is_dir():
+        raise ConfigError(f"--report: there is no folder {options.report}.", remedy="Make it, or name another one.")
     file = read_settings_file(options.file, None)
     return asyncio.run(DrillCall(options, file).run(flow_of(file, options.flow)))
 

@@ -95,7 +95,7 @@ class GroupDriller:
         names = {one.group: shadow_of(self.settings.flow.source, self.run, one.group) for one in plan.groups}
         shadows = {one.group: names[one.group] for one in plan.groups if _commits(one)}
         try:
-            say(f"committing for {len(shadows):,} shadow groups on {self.settings.flow.target}")
+            say(f"committing for shadow groups on {self.settings.flow.target}")
             with self.timed("commits"):
                 await self._commit(plan, shadows)
             say("reading what each group would read first")
