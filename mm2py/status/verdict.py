@@ -236,7 +236,7 @@ def _points(
     """Return the points of the sentence; empty ones do not count."""
     match readiness:
         case Readiness.NOT_COPIED if facts.is_standby and facts.is_enabled and is_by_failover(facts.held):
-            return f"{facts.held.rstrip('.')}; {facts.flow.source} was lost, and nothing of it is copied any more"
+            return facts.held.rstrip("."), f"{facts.flow.source} was lost, and nothing of it is copied any more"
         case Readiness.NOT_COPIED if facts.is_standby and facts.is_enabled:
             return facts.held.rstrip("."), f"turns on with mm2py dr turn FILE '{facts.flow}'"
         case Readiness.NOT_COPIED:

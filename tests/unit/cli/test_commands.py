@@ -11,14 +11,14 @@ from mm2py.command_lines import with_file
 from mm2py.errors import ConfigError
 
 CHECK = command_named("dr check")
-FAILOVER = replace(CHECK, name="dr failover")
-TABLE = (*COMMANDS, FAILOVER)
+LATER = replace(CHECK, name="dr later")
+TABLE = (*COMMANDS, LATER)
 
 
 @pytest.mark.parametrize(
     ("arguments", "command", "behind"),
     [
-        (["dr", "failover", "F", "A->B"], FAILOVER, ["F", "A->B"]),
+        (["dr", "later", "F", "A->B"], LATER, ["F", "A->B"]),
         (["dr", "check"], CHECK, []),
         (["status", "dr", "check"], COMMANDS[0], ["dr", "check"]),
         (["mm2.properties", "--workers", "2"], None, ["mm2.properties", "--workers", "2"]),
@@ -31,7 +31,7 @@ def test_a_command_line_begins_with_the_longest_name(arguments: list[str], comma
 
 @pytest.mark.parametrize("arguments", [["dr"], ["dr", "F", "A->B"], ["dr", "--help"]])
 def test_half_a_name_names_the_other_halves(arguments: list[str]) -> None:
-    with pytest.raises(ConfigError, match=r"mm2py dr takes one of .*, failover behind it\. Try mm2py dr \w+ --help"):
+    with pytest.raises(ConfigError, match=r"mm2py dr takes one of .*, later behind it\. Try mm2py dr \w+ --help"):
         find(arguments, TABLE)
 
 
