@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help quick quick-map venv venv-spark jars demo demo-backfill demo-dr test test-slow test-unit test-unit-3.13 test-native lint format compat bench bench-quick steady-cost verdict-cost bench-workers bench-wan bench-new-topic bench-moves bench-ledger bench-checkpoints bench-checkpoints-model bench-rest bench-rest-start bench-settings-pause cutovers failover failover-beside-mm2 group-failover faults faults-beside-mm2 soak simulate mutants constraints clean bench-verify fuzz wheels sbom audit bench-attacks shake
+.PHONY: help quick quick-map venv venv-spark jars demo demo-sites test-sites demo-backfill demo-dr test test-slow test-unit test-unit-3.13 test-native lint format compat bench bench-quick steady-cost verdict-cost bench-workers bench-wan bench-new-topic bench-moves bench-ledger bench-checkpoints bench-checkpoints-model bench-rest bench-rest-start bench-settings-pause cutovers failover failover-beside-mm2 group-failover faults faults-beside-mm2 soak simulate mutants constraints clean bench-verify fuzz wheels sbom audit bench-attacks shake
 
 # Compiled files are kept whatever the shell says: without them each worker of pytest, and each process that a test
 # starts, compiles every module again, which is half of what the unit tests cost.
@@ -119,6 +119,12 @@ demo: venv ## two clusters and a flow between them to look at (SECONDS=30 ends i
 	@$(MAKE) --no-print-directory page || echo "The web page cannot be built here, see above: the demo runs without it."
 	@$(PY) -m deploy.local.demo $(DEMO_ARGUMENTS)
 
+demo-sites: venv ## three sites with two clusters each from one file: an outage, a site rebuilt, all compared; takes root and Go (ARGS="--outage 60")
+	@$(PY) -m deploy.local.demo_sites $(ARGS)
+
+test-sites: venv jars ## the same as tests, with what make test leaves out; takes root and Go
+	MM2PY_TESTS_PATIENCE=$${MM2PY_TESTS_PATIENCE:-2} $(PYTEST) tests/cluster/sites -o timeout=1800 $(ARGS)
+
 demo-backfill: venv venv-spark ## two million records of history copied by Spark while records come, then compared; two minutes (ARGS="--records 200000")
 	@$(PY) -m deploy.local.demo_backfill $(ARGS)
 
@@ -224,7 +230,7 @@ format: venv ## put the source into the shape that lint asks for
 TOOLS := .venv-packages
 INSTALLED_TOOLS := $(TOOLS)/installed
 DIST := dist
-.PHONY: man build-wheels test-wheels units-test chart-test images build-image test-images
+.PHONY: man build-wheels test-wheels units-test chart-test compose-test images build-image test-images
 
 $(INSTALLED_TOOLS): deploy/packages/tools.txt | venv
 	@echo "Installing what deploy/packages/tools.txt names into $(TOOLS)."
@@ -254,16 +260,23 @@ build-wheels: venv $(INSTALLED_TOOLS)
 units-test: venv ## the systemd units in deploy/systemd, judged by systemd-analyze
 	@$(PY) -m deploy.packages.units
 
+compose-test: $(INSTALLED_TOOLS) ## the compose file, read by docker compose and podman-compose; nothing is started
+	@for compose in docker-compose podman-compose; do \
+	  $(TOOLS)/bin/$$compose --file deploy/compose/compose.yaml config > $(TOOLS)/$$compose.yaml \
+	    || { cat $(TOOLS)/$$compose.yaml; exit 1; }; \
+	  echo "$$compose reads deploy/compose/compose.yaml."; \
+	done
+
 chart-test: $(INSTALLED_TOOLS) ## the Helm chart: linted, rendered with five files of values, validated (ARGS=--write after a change)
 	@PYTHONPATH=. $(TOOLS)/bin/python -m deploy.packages.chart $(ARGS)
 
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
-images: wheels build-image ## the image of a worker, by buildah from a base that debootstrap makes: minutes; takes root
+images: wheels build-image ## the images of a worker and for backfills, by buildah from a Debian of debootstrap: minutes; takes root
 
 build-image: venv
 	@PYTHON="$(abspath $(PY))" DIST="$(DIST)" VERSION="$(VERSION)" sh deploy/images/build.sh
 
-test-images: venv jars ## the image in podman beside two brokers: read-only, without capabilities, stopped and killed
+test-images: venv jars ## both images in podman beside two brokers: read-only, without capabilities, stopped and killed
 	$(PYTEST) tests/images $(ARGS)
 
 test-wheels: venv $(INSTALLED_TOOLS) ## the wheels installed by pip, pipx and uv where nothing is, and run; some minutes

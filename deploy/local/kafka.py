@@ -27,7 +27,7 @@ from deploy.local.broker_settings import (
     plaintext_listener,
     render_properties,
 )
-from deploy.local.errors import PortTaken, ServerNotReady, tail
+from deploy.local.errors import PortTaken, ServerNotReady, StarterError, tail
 from deploy.local.guardian import guard
 from deploy.local.jars import jar_directory
 from deploy.local.jvm import QUICK_START, READY_TIMEOUT_S, JavaServer
@@ -268,6 +268,24 @@ class KafkaCluster:
             guard().remove_directory(self.directory)
             self.directory = None
 
+    def rebuild(self) -> None:
+        """Kill all nodes, remove all data, and start another cluster at the same addresses, with an id of its own.
+
+        Raises:
+            StarterError: as ``start``.
+        """
+        if self.directory is None or self._format_options:
+            raise StarterError("Only a started cluster without options of its own can be rebuilt.", remedy="Start it.")
+        for broker in self.brokers:
+            broker.kill()
+        self.cluster_id = kafka_uuid()
+        image = boot_image(jar_directory(self._kafka_version))
+        for broker in self.brokers:
+            log_dir = _log_dir(self.directory, broker.node_id)
+            shutil.rmtree(log_dir)
+            image.format_log_directory(log_dir, node_id=broker.node_id, cluster_id=self.cluster_id)
+        self._start_brokers()
+
     def _start_brokers(self) -> None:
         for broker in self.brokers:
             broker.start(wait=False)
@@ -294,7 +312,7 @@ class KafkaCluster:
     def _new_broker(
         self, node_id: int, ports: Mapping[int, Mapping[str, int]], jars: Path, image: BootImage, directory: Path
     ) -> Broker:
-        log_dir = directory / f"data-{node_id}"
+        log_dir = _log_dir(directory, node_id)
         shutil.rmtree(log_dir, ignore_errors=True)
         config_path = directory / f"broker-{node_id}.properties"
         properties = broker_properties(
@@ -324,6 +342,10 @@ class KafkaCluster:
         client_ports = {name: ports[node_id][name] for name in self._listeners}
         address = BrokerAddress(client_ports, plaintext_listener(self._listeners), self._host, self._network)
         return Broker(node_id, server, address, ready_timeout_s=self._ready_timeout_s)
+
+
+def _log_dir(directory: Path, node_id: int) -> Path:
+    return directory / f"data-{node_id}"
 
 
 @contextmanager
