@@ -41,21 +41,20 @@ def _flows() -> Sequence[Flow]:
 FLOWS: Final = _flows()
 
 
-def copies_of(flow: Flow) -> Mapping[str, str]:
-    """Return the topics that a flow copies, with the names of their copies."""
-    sent = _sent_by(site_of(flow.source))
-    if site_of(flow.source) != site_of(flow.target):
-        topics = sent
-    elif flow.source == cluster_of(site_of(flow.source), 2):
-        topics = [own_topic(flow.source)]
+def copies_of(flow: Flow, sites: Sequence[str] = SITES) -> Mapping[str, str]:
+    """Return the topics that a flow copies, with the names of their copies, if only these sites are there."""
+    own = site_of(flow.source)
+    if own != site_of(flow.target):
+        topics = [*_sent_by(own)]
     else:
-        others = [site for site in SITES if site != site_of(flow.source)]
         topics = [own_topic(flow.source)]
-        topics += [f"{cluster_of(site, 1)}.{topic}" for site in others for topic in _sent_by(site)]
+        if flow.source == cluster_of(own, 1):
+            others = [site for site in sites if site != own]
+            topics += [f"{cluster_of(site, 1)}.{topic}" for site in others for topic in _sent_by(site)]
     return {topic: f"{flow.source}.{topic}" for topic in topics}
 
 
-def _sent_by(site: str) -> list[str]:
+def _sent_by(site: str) -> Sequence[str]:
     """Return the topics of a site's first cluster that the other sites copy."""
     second = cluster_of(site, 2)
     return [own_topic(cluster_of(site, 1)), f"{second}.{own_topic(second)}"]

@@ -1,4 +1,4 @@
-"""The image of a worker in podman, beside two brokers: little in it, and a flow that stays exact. ``make test-images``.
+"""Both images in podman, beside two brokers: little in them, and flows that stay exact. ``make test-images``.
 
 What is run is what ``make images`` has built. Where podman or the image is missing, these tests fail and say so.
 """
@@ -25,7 +25,9 @@ from tests.cluster.running import COMMAND_S, DEADLINE_S, one_way_properties, wai
 ROOT = Path(__file__).resolve().parents[2]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 IMAGE = os.environ.get("MM2PY_IMAGE", f"localhost/mm2py:{VERSION}")
+FOR_BACKFILLS = os.environ.get("MM2PY_SPARK_IMAGE", f"localhost/mm2py-spark:{VERSION}")
 SIZE_MOST = 200e6
+SIZE_MOST_FOR_BACKFILLS = 1200e6
 STOP_S = 60
 LOCKED_DOWN = ["--pull=never", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--memory=256m"]
 ROOM = ["--ulimit=nofile=1024:1024", "--ulimit=nproc=4096:4096"]
@@ -51,8 +53,9 @@ def in_image(program: str) -> str:
 
 @pytest.fixture(scope="module", autouse=True)
 def image() -> None:
-    if IMAGE not in podman("images", "--format={{.Repository}}:{{.Tag}}").split():
-        pytest.fail(f"{IMAGE} is not here. make images builds it, as root.")
+    there = podman("images", "--format={{.Repository}}:{{.Tag}}").split()
+    if missing := {IMAGE, FOR_BACKFILLS} - set(there):
+        pytest.fail(f"{', '.join(missing)}: not here. make images builds it, as root.")
 
 
 @contextmanager
@@ -157,3 +160,55 @@ def test_the_health_check_of_the_image_is_the_program_itself(
         wait_until(is_healthy, "the health check of the image succeeds", deadline_s=DEADLINE_S)
         assert podman("exec", name, "mm2py", "health", "/etc/mm2py/mm2.properties").startswith("ready: ")
     lease.release()
+
+
+def test_the_image_for_backfills_copies_history_with_a_local_master_and_a_worker_goes_on(
+    source_cluster: KafkaCluster, target_cluster: KafkaCluster, tmp_path: Path
+) -> None:
+    (found,) = json.loads(podman("image", "inspect", FOR_BACKFILLS))
+    assert found["Config"]["User"] == "65532:65532"
+    assert found["Config"]["Labels"]["org.opencontainers.image.version"] == VERSION
+    assert found["Size"] < SIZE_MOST_FOR_BACKFILLS
+    a, topic = new_name("A"), new_name("history")
+    make_topic(source_cluster, topic, 1)
+    lines = one_way_properties(source_cluster, target_cluster, names=(a, "B"), **{f"{a}->B.topics": topic})
+    lines["config.storage.replication.factor"] = 1  # a backfill tells workers there that it copies
+    file = tmp_path / "mm2.properties"
+    file.write_text(render_properties({**lines, "listeners": "http://127.0.0.1:0"}))
+    write(source_cluster, topic, [str(number) for number in range(1000)])
+    mounted = ["--network=host", f"--volume={file}:/etc/mm2py/mm2.properties:ro"]
+    locked_down = [*LOCKED_DOWN[:-1], "--memory=2g"]
+    command = ["backfill", "/etc/mm2py/mm2.properties", f"{a}->B", "--topics", topic, "--master", "local[*]"]
+    print(podman("run", "--rm", *mounted, *locked_down, *ROOM, FOR_BACKFILLS, *command))
+    assert values(target_cluster, f"{a}.{topic}") == [str(number).encode() for number in range(1000)]
+    write(source_cluster, topic, [str(number) for number in range(1000, 1100)])
+    with container(file):
+        wait_until(lambda: len(values(target_cluster, f"{a}.{topic}")) >= 1100, "a worker goes on")
+        assert values(target_cluster, f"{a}.{topic}") == [str(number).encode() for number in range(1100)]
+
+
+def test_the_image_for_backfills_starts_an_executor_as_kubernetes_asks_for_it() -> None:
+    """There is no driver here: the executor begins, and says that it cannot reach the one that it is given."""
+    asked = {
+        "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@127.0.0.1:9",
+        "SPARK_EXECUTOR_ID": "1",
+        "SPARK_EXECUTOR_CORES": "1",
+        "SPARK_EXECUTOR_MEMORY": "512m",
+        "SPARK_APPLICATION_ID": "app-1",
+        "SPARK_EXECUTOR_POD_IP": "127.0.0.1",
+        "SPARK_EXECUTOR_POD_NAME": "pod-1",
+        "SPARK_RESOURCE_PROFILE_ID": "0",
+        "SPARK_JAVA_OPT_0": "-Dasked.by=the test",
+    }
+    variables = [f"--env={name}={value}" for name, value in asked.items()]
+    arguments = [*LOCKED_DOWN[:-1], "--memory=1g", *ROOM, "--network=none", *variables, FOR_BACKFILLS, "executor"]
+    done = subprocess.run(
+        ["podman", "--runtime=runc", "run", "--rm", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_S,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "KubernetesExecutorBackend" in done.stdout + done.stderr, done.stderr
+    assert "127.0.0.1:9" in done.stdout + done.stderr, done.stderr
