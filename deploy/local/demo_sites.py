@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import functools
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -85,7 +86,7 @@ class SitesDemo:
         self.workers: dict[str, Mm2py] = {}
         """The running workers, by what they are called here."""
         self._say = say
-        self._directory = directory
+        self.directory = directory
         self._file = directory / "mm2.properties"
         text = FILE.read_text() + OWN_LINES.format(directory=directory)
         for alias in CLUSTERS:
@@ -143,7 +144,7 @@ class SitesDemo:
                 raise SiteStepFailed(f"The worker of {name} ended with exit code {code}.")
 
     def await_copies(self) -> None:
-        """Wait until every flow has copied what its source has now."""
+        """Wait until every flow has copied what its source has now, in the order in which a record passes them."""
         for flow, topics in self._copies.items():
             for topic, remote in topics.items():
                 goal = self._count(flow.source, topic) + sum(self._starts.get((flow, topic), {}).values())
@@ -160,7 +161,7 @@ class SitesDemo:
         with self.sites.place(CHANGED_AT).entered(), contextlib.closing(asked(helper, str(CHANGED))) as rest:
             path = f"{rest.connector()}/config"
             topics = f"{rest.told('GET', path, 200)['topics']}, {ADDED.replace('.', '[.]')}"
-            proof = {"Authorization": f"Bearer {read_token(self._directory / 'rest.token').reveal()}"}
+            proof = {"Authorization": f"Bearer {read_token(self.directory / 'rest.token').reveal()}"}
             rest.told(
                 "PATCH", f"{path}?reason=west needs the audit of east", 200, json={"topics": topics}, headers=proof
             )
@@ -238,6 +239,7 @@ class SitesDemo:
 
     def compare_all(self) -> list[Report]:
         """Compare each topic of each flow with its copy; with what was compared before a source was rebuilt."""
+        self.await_copies()
         return [*self._before_rebuild, *self.compare(self.flows, wait_s=CAUGHT_UP_S)]
 
     def compare(self, flows: Sequence[Flow], *, wait_s: float = 0.0) -> list[Report]:
@@ -336,6 +338,7 @@ def run(outage_s: float) -> int:
     links = ", ".join(f"{one} to {other} {ms:g} ms" for (one, other), ms in ROUND_TRIPS_MS.items())
     say(f"Starting two Kafka clusters at each of {len(SITES)} sites. There and back it is {links}.")
     with started(say) as demo:
+        tempfile.tempdir = str(demo.directory)  # it is removed even if a second Ctrl-C ends this process at once
         try:
             lines, code = play(demo, outage_s, say)
             print("\n".join(lines), flush=True)

@@ -33,12 +33,14 @@ CLUSTERS: Final = tuple(alias for site in SITES for alias in clusters_of(site))
 
 
 def _flows() -> Sequence[Flow]:
-    within = [Flow(cluster_of(site, one), cluster_of(site, 3 - one)) for site in SITES for one in OWN]
+    to_first = [Flow(cluster_of(site, 2), cluster_of(site, 1)) for site in SITES]
     between = [Flow(cluster_of(one, 1), cluster_of(other, 1)) for one in SITES for other in SITES if one != other]
-    return [*within, *between]
+    to_second = [Flow(cluster_of(site, 1), cluster_of(site, 2)) for site in SITES]
+    return [*to_first, *between, *to_second]
 
 
 FLOWS: Final = _flows()
+"""In the order in which a record passes them."""
 
 
 def copies_of(flow: Flow, sites: Sequence[str] = SITES) -> Mapping[str, str]:
