@@ -30,6 +30,7 @@ make_base() {
     mkdir -p $BUILT
     debootstrap --variant=minbase --include="$packages" "$SUITE" "$base" > "$BUILT/debootstrap.log" \
       || { tail -5 "$BUILT/debootstrap.log" >&2; exit 1; }
+    rm -rf "$base"/var/cache/apt/archives/*.deb "$base"/var/lib/apt/lists/*
   fi
 }
 make_base "" /usr/bin/python3 python3,python3-venv,ca-certificates
