@@ -178,8 +178,9 @@ class SitesDemo:
         Raises:
             SiteStepFailed: a record came through in the second half, or a flow within the site did not go on.
         """
-        inside = [flow for flow in FLOWS if site_of(flow.source) == site == site_of(flow.target)]
-        across = [flow for flow in FLOWS if flow not in inside and site in {site_of(flow.source), site_of(flow.target)}]
+        ends = {flow: (site_of(flow.source), site_of(flow.target)) for flow in self.flows}
+        inside = [flow for flow, (one, other) in ends.items() if one == other == site]
+        across = [flow for flow, (one, other) in ends.items() if one != other and site in {one, other}]
         self.sites.cut_off(site)
         pause(seconds / 2, "what was under way when the link was cut is written")
         before = {flow: self._count_of(flow) for flow in [*inside, *across]}
@@ -197,9 +198,9 @@ class SitesDemo:
 
         No record may be on its way out of the site. The workers of other sites go on meanwhile.
         """
-        own = clusters_of(site)
+        own = [alias for alias in self.clusters if site_of(alias) == site]
         self.stop_workers(site)
-        out = [flow for flow in FLOWS if flow.source in own and flow.target not in own]
+        out = [flow for flow in self.flows if flow.source in own and flow.target not in own]
         self._before_rebuild = self.compare(out)
         for flow in out:
             for topic, remote in self._copies[flow].items():
@@ -212,7 +213,7 @@ class SitesDemo:
         """Start the site's worker, then all others again: until then they refuse flows from a cluster with a new id."""
         self.start_workers(site)
         others = [name for name in self.workers if name != site]
-        out = [flow for flow in FLOWS if site_of(flow.source) == site != site_of(flow.target)]
+        out = [flow for flow in self.flows if site_of(flow.source) == site != site_of(flow.target)]
         for flow in out:
             worker = self.workers[site_of(flow.target)]
             refused = worker.wait_for_event("flow.refused", flow=str(flow), deadline_s=CAUGHT_UP_S)
