@@ -282,8 +282,8 @@ test-images: venv jars ## both images in podman beside two brokers: read-only, w
 test-wheels: venv $(INSTALLED_TOOLS) ## the wheels installed by pip, pipx and uv where nothing is, and run; some minutes
 	$(PYTEST) tests/unit/test_installed_wheels.py -m slow -o timeout=1800 $(ARGS)
 
-compat: venv jars ## against older brokers: fetches their jars as well
-	$(PYTEST) tests/cluster -m compat
+compat: venv jars ## beside each minor version of Kafka from 3.3 on, whose jars it fetches: ten minutes (ARGS="-k 3.9.2", ARGS=--save-compat)
+	$(PYTEST) tests/cluster -m compat $(ARGS)
 
 bench: venv jars ## beside real MirrorMaker 2, about 40 minutes (ARGS="--save", ARGS="--resume"; see docs/benchmarks.md)
 	@$(PY) -m bench $(ARGS)

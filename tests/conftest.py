@@ -45,6 +45,7 @@ IN_ONE_PROCESS = ("tests/cluster/spark/", "tests/cluster/browser/")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--save-compat", action="store_true", help="write what make compat finds into docs/results")
     parser.addoption("--seeds", type=seeds_of, help="the seeds of all random walks, in place of their few: 1000-1009")
 
 
@@ -60,6 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.timeout = float(config.getini("timeout")) * PATIENCE
     config.pluginmanager.register(event_loops)
     config.addinivalue_line("markers", "compat: against older brokers; has a make target of its own")
+    config.addinivalue_line("markers", "upgrade: this version and an earlier one in one group (make upgrade-test)")
     config.addinivalue_line("markers", "one_python: need not run on a second version of Python (make test-unit-3.13)")
     config.addinivalue_line("markers", "walk(seeds): a random walk; make simulate runs it with other seeds")
 

@@ -1,5 +1,7 @@
 """The jars of Kafka, MirrorMaker 2 and ZooKeeper: named in ``pom.xml``, copied by Maven once for all checkouts.
 
+Of other versions of Kafka only brokers are needed: their jars are named in ``broker_pom.xml``.
+
 ``python -m deploy.local.jars [VERSION]`` prints the directory, fetching first when it is not there yet.
 """
 
@@ -16,6 +18,7 @@ from deploy.local.java import find_java, java
 from deploy.local.once import cache_directory, directory_made_once, lock
 
 POM = Path(__file__).with_name("pom.xml")
+BROKER_POM = Path(__file__).with_name("broker_pom.xml")
 COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:copy-dependencies"
 
 
@@ -35,20 +38,23 @@ def jar_directory_name(pom: str, kafka_version: str) -> str:
 def jar_directory(kafka_version: str | None = None) -> Path:
     """Return the directory of jars for a version of Kafka, the pom's own by default; fetch them if missing.
 
+    Another version than the pom's comes without MirrorMaker 2 and ZooKeeper.
+
     Raises:
         MissingTool: Maven is missing, or could not fetch the jars; the message holds the end of its output.
     """
-    pom = POM.read_text()
-    version = kafka_version or default_kafka_version(pom)
+    default = default_kafka_version(POM.read_text())
+    version = kafka_version or default
+    pom = POM if version == default else BROKER_POM
     return directory_made_once(
-        cache_directory() / jar_directory_name(pom, version), lambda draft: _fetch(version, draft)
+        cache_directory() / jar_directory_name(pom.read_text(), version), lambda draft: _fetch(pom, version, draft)
     )
 
 
-def _fetch(kafka_version: str, directory: Path) -> None:
+def _fetch(pom: Path, kafka_version: str, directory: Path) -> None:
     print(f"Fetching the jars of Kafka {kafka_version} once into {cache_directory()}.", file=sys.stderr, flush=True)
     command = [
-        *(_maven(), "--batch-mode", "--quiet", "--file", str(POM), COPY_GOAL),
+        *(_maven(), "--batch-mode", "--quiet", "--file", str(pom), COPY_GOAL),
         *("-DincludeScope=runtime", f"-Dkafka.version={kafka_version}", f"-DoutputDirectory={directory}"),
     ]
     done = subprocess.run(

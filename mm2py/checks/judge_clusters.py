@@ -7,16 +7,22 @@ from typing import Final
 
 from mm2py.checks.facts import BrokerAnswer, ClusterAnswers, Obstacle, Unanswered
 from mm2py.checks.results import CheckResult, CheckState, counted, ok, unknown
+from mm2py.kafka import messages
 from mm2py.kafka.security.settings import PasswordCredential
 
 _FIRST_LEVELS: Final = {
     "3.0": 1, "3.1": 2, "3.2": 3, "3.3": 4, "3.4": 8, "3.5": 9, "3.6": 12, "3.7": 15, "3.8": 20, "3.9": 21, "4.0": 22,
-    "4.1": 26, "4.2": 28, "4.3": 30,
+    "4.1": 26, "4.2": 28, "4.3": 30, "4.4": 31,
 }  # fmt: skip
-"""By Kafka's version, its first ``metadata.version``. Source: MetadataVersion.java, Apache Kafka 4.3."""
-LAST_SUPPORTED: Final = 30
-NEWEST: Final = "4.3"
-FIRST_SUPPORTED: Final = _FIRST_LEVELS["3.3"]
+"""By Kafka's version, its first ``metadata.version``. Source: MetadataVersion.java, Apache Kafka 4.4."""
+LAST_SUPPORTED: Final = 33
+NEWEST: Final = "4.4"
+OLDEST: Final = "3.3"
+FIRST_SUPPORTED: Final = _FIRST_LEVELS[OLDEST]
+SINCE_OLDEST: Final = (int(messages.DescribeLogDirsRequest.__api_key__), 4)
+"""A request, and its version that came with ``OLDEST``. Earlier brokers name no ``metadata.version``, and neither do
+later ones that use ZooKeeper."""
+BEFORE_OLDEST: Final = f"before {OLDEST}"
 DAY_MS: Final = 24 * 60 * 60 * 1000
 CERTIFICATE_LASTS_MS: Final = 30 * DAY_MS
 OF_CLUSTERS: Final = (
@@ -185,10 +191,17 @@ def _certificate(answers: ClusterAnswers, left_ms: int) -> CheckResult:
 def _software(one: BrokerAnswer) -> str:
     """Return Kafka's version of a broker; empty if it is not known."""
     if one.metadata_version is None:
-        return ""
+        return BEFORE_OLDEST if _is_before_oldest(one) else ""
     if one.metadata_version > LAST_SUPPORTED:
         return f"newer than {NEWEST}"
     return [version for version, first in _FIRST_LEVELS.items() if first <= one.metadata_version][-1]
+
+
+def _is_before_oldest(one: BrokerAnswer) -> bool:
+    if one.metadata_version is not None:
+        return one.metadata_version < FIRST_SUPPORTED
+    key, version = SINCE_OLDEST
+    return one.versions.get(key, (0, -1))[1] < version
 
 
 def _versions(answers: ClusterAnswers, requests: Mapping[int, tuple[str, tuple[int, int]]]) -> Iterable[CheckResult]:
@@ -203,12 +216,12 @@ def _versions(answers: ClusterAnswers, requests: Mapping[int, tuple[str, tuple[i
     listed = "; ".join(
         f"{version or 'unknown'}: {counted('broker', ids)}" for version, ids in sorted(by_version.items())
     )
-    if any(level is not None and level < FIRST_SUPPORTED for level in levels):
+    if any(map(_is_before_oldest, told)):
         yield CheckResult(
             "MM0301",
             CheckState.FAILED,
             subject,
-            f"{subject} has brokers before 3.3: {listed}",
+            f"{subject} has brokers before {OLDEST}: {listed}",
             "Upgrade these brokers.",
         )
     elif any(level is not None and level > LAST_SUPPORTED for level in levels):
@@ -245,7 +258,8 @@ def _versions(answers: ClusterAnswers, requests: Mapping[int, tuple[str, tuple[i
             f"Brokers of {subject} do not speak "
             + "; ".join(f"{name} ({counted('broker', ids)})" for name, ids in sorted(lacking.items())[:3])
             + (f" and {len(lacking) - 3} more requests" if len(lacking) > 3 else ""),
-            "mm2py works with brokers from 3.3 to 4.3. Let what is between mm2py and the brokers pass these requests.",
+            f"mm2py works with brokers from {OLDEST} to {NEWEST}."
+            " Let what is between mm2py and the brokers pass these requests.",
             tuple(sorted(lacking)),
         )
     else:

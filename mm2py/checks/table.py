@@ -136,10 +136,11 @@ CHECKS: Final = (
         "MM0301",
         Category.VERSIONS,
         "The brokers have a version that mm2py knows",
-        "The version of each broker, as far as it can be told from the features that it supports (`metadata.version`).",
-        "mm2py works with brokers from 3.3 to 4.3. Others were not tested.",
+        "The version of each broker, as far as it can be told from the features that it supports (`metadata.version`)."
+        " A broker that names none is older than 3.3 if it speaks DescribeLogDirs before version 4 only.",
+        "mm2py works with brokers from 3.3 to 4.4. Others were not tested.",
         "Upgrade brokers that are older. For newer ones, look for a newer mm2py.",
-        "a broker that names no features: it may be older than 3.3, or use ZooKeeper",
+        "a broker that names no features and is not older than 3.3: it uses ZooKeeper",
     ),
     CheckRow(
         "MM0302",

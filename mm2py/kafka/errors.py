@@ -169,7 +169,7 @@ class UnsupportedVersion(KafkaError):
     def __init__(self, broker: str, api: str, *, wanted: str, offered: str) -> None:
         super().__init__(
             f"{broker} speaks {api} in versions {offered}, mm2py in {wanted}.",
-            remedy="mm2py works with brokers from 3.3 to 4.3.",
+            remedy="mm2py works with brokers from 3.3 to 4.4.",
         )
 
 

@@ -1,4 +1,4 @@
-"""The Kafka messages mm2py sends, each in one version that every broker from 3.3 to 4.3 speaks.
+"""The Kafka messages mm2py sends, each in one version that every broker from 3.3 to 4.4 speaks.
 
 Fetch and Produce are missing: they carry record batches and have a codec of their own (``wire.py``), which chooses the
 version per connection. For the other messages one fixed version that all these brokers speak needs no conversion. A

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from deploy.local.kafka import KafkaCluster
 from tests.cluster.shared_cluster import SharedCluster
+from tests.cluster.version_rows import RESULTS
 
 
 @pytest.fixture(scope="session")
@@ -30,3 +33,11 @@ def three_node_cluster() -> Iterator[KafkaCluster]:
     """Three nodes, for tests of leaders that move, hang or go. A test leaves all of them running."""
     with SharedCluster("three", nodes=3) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def save_compat(request: pytest.FixtureRequest) -> Path | None:
+    """The file into which a row of each version goes; None: nothing is saved."""
+    if not request.config.getoption("--save-compat"):
+        return None
+    return RESULTS / f"compat-{datetime.now(UTC):%Y-%m-%d}.json"

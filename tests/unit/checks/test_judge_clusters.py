@@ -121,7 +121,14 @@ def away(error: Exception, **changes: Any) -> ClusterAnswers:
         ("MM0301", OK, cluster(), "All brokers of A run Kafka 4.3"),
         ("MM0301", OK, cluster(brokers=(broker(metadata_version=4),)), "All brokers of A run Kafka 3.3"),
         ("MM0301", FAILED, cluster(brokers=(broker(metadata_version=3),)), "before 3.3: 3.2: broker 1"),
-        ("MM0301", WARNING, cluster(brokers=(broker(metadata_version=31),)), "newer than 4.3"),
+        (
+            "MM0301",
+            FAILED,
+            cluster(brokers=(broker(1), broker(2, metadata_version=None, versions={**VERSIONS, 35: (0, 3)}))),
+            "A has brokers before 3.3: 4.3: broker 1; before 3.3: broker 2",
+        ),
+        ("MM0301", OK, cluster(brokers=(broker(metadata_version=33),)), "All brokers of A run Kafka 4.4"),
+        ("MM0301", WARNING, cluster(brokers=(broker(metadata_version=34),)), "newer than 4.4"),
         (
             "MM0301",
             WARNING,
@@ -153,7 +160,7 @@ def test_a_broker_that_shares_no_version_with_us_fails_as_a_version() -> None:
     old = UnsupportedVersion("a1:9092", "ApiVersions", wanted="3", offered="older ones only")
     found = judged(away(old, security=Security("SASL_PLAINTEXT", None, SASL)))
     assert (found["MM0302"].state, found["MM0101"].state, found["MM0202"].state) == (FAILED, OK, UNKNOWN)
-    assert "mm2py works with brokers from 3.3 to 4.3." in found["MM0302"].hint
+    assert "mm2py works with brokers from 3.3 to 4.4." in found["MM0302"].hint
 
 
 def test_what_depends_on_a_cluster_that_does_not_answer_is_not_checkable() -> None:

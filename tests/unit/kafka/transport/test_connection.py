@@ -787,7 +787,7 @@ async def test_no_common_version_names_api_and_versions(ranges: Mapping[int, tup
     async with server(ranges=ranges) as broker:
         connection = await broker.connect()
         text = await refused(ask(connection), UnsupportedVersion)
-        assert text == f"127.0.0.1:{broker.port} {wanted} mm2py works with brokers from 3.3 to 4.3."
+        assert text == f"127.0.0.1:{broker.port} {wanted} mm2py works with brokers from 3.3 to 4.4."
         assert connection.is_open
 
 
