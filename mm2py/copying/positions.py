@@ -21,6 +21,7 @@ from mm2py.records.batch import NewRecord
 from mm2py.records.source_offset import (
     BY_OPERATOR,
     MalformedPosition,
+    NewerPositionFormat,
     SourcePartition,
     StoredPosition,
     decode_key,
@@ -242,22 +243,31 @@ class PositionTable(TopicTable):
         """Records that could not be understood, if no later one has taken their place."""
         self.malformed_at: set[tuple[str, int]] = set()
         """Partitions whose last record could not be understood."""
+        self._too_new: dict[tuple[str, int], NewerPositionFormat] = {}
+        """Partitions whose last record only a later mm2py may use."""
         self._source_alias = source_alias
         self._latest: dict[bytes | None, bytes | None] = {}
         """Records of a read, not decoded yet: of a thousand a second, only the last of each partition is decoded."""
 
     async def read(self, brokers: Brokers, topic: TopicMetadata) -> None:
-        """Read what was stored since the last call. Arguments and errors: see ``read_table``."""
+        """Read what was stored since the last call. Arguments and errors: see ``read_table``.
+
+        Raises:
+            NewerPositionFormat: without this position the partition would be copied again from its start.
+        """
         try:
             await self._follow(brokers, topic)
         finally:  # these records are not read again
             for key, value in self._latest.items():
                 self._decode(key, value)
             self._latest.clear()
+        for error in self._too_new.values():
+            raise error.with_traceback(None)
 
     def _clear(self) -> None:
         self.positions.clear()
         self.malformed_at.clear()
+        self._too_new.clear()
         self._latest.clear()
 
     def _take(self, key: bytes | None, value: bytes | None) -> None:
@@ -276,8 +286,13 @@ class PositionTable(TopicTable):
             if partition is not None:
                 self.malformed_at.add((partition.topic, partition.partition))
             return
+        except NewerPositionFormat as error:
+            if partition is not None:
+                self._too_new[partition.topic, partition.partition] = error
+            return
         at = (partition.topic, partition.partition)
         self.malformed_at.discard(at)
+        self._too_new.pop(at, None)
         if stored is None:
             self.positions.pop(at, None)
         else:
@@ -289,7 +304,7 @@ async def read_positions(
 ) -> tuple[dict[tuple[str, int], StoredPosition], list[str]]:
     """Return the stored positions for a source cluster, and what could not be understood.
 
-    Raises: as ``read_table``.
+    Raises: as ``PositionTable.read``.
     """
     table = PositionTable(source_alias)
     await table.read(brokers, topic)

@@ -13,18 +13,30 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
+from mm2py.errors import Mm2Error
 from mm2py.kafka.port import TopicPartition
-from mm2py.records.operator_request import MalformedRequest, dump, load
+from mm2py.records.operator_request import MalformedRequest, dump, is_count, load
 
 BACKFILL_KEY: Final = b"mm2py-backfill-"
 FORMAT_VERSION: Final = 1
-"""A reader ignores a record that it cannot read: the previous one counts, if there is one."""
+"""A reader ignores a record that mm2py does not write: the previous one counts, if there is one. It stops at one that
+only a later mm2py can read: it would copy what the backfill copies."""
 ID_CHARS: Final = 8
 ID: Final = re.compile(f"[0-9a-f]{{{ID_CHARS}}}")
 DEAD_AFTER_MS: Final = 20_000
 """A driver that has not written for this long counts as dead; it writes every few seconds."""
 RECORD_BYTES_MOST: Final = 900_000
 """Brokers accept records of a million bytes by default."""
+
+
+class BackfillTooNew(Mm2Error):
+    """A later mm2py runs a backfill that this one cannot read."""
+
+    def __init__(self, backfill_id: str) -> None:
+        super().__init__(
+            f"A later mm2py has begun backfill {backfill_id} in a way that this mm2py cannot read.",
+            remedy="Update mm2py here to the version that began it, or to a later one.",
+        )
 
 
 class BackfillState(StrEnum):
@@ -117,11 +129,15 @@ def decode_backfill(key: bytes, value: bytes) -> Backfill:
 
     Raises:
         MalformedRequest: mm2py does not write such a record.
+        BackfillTooNew: a later mm2py wrote it, and this one must not ignore it.
     """
     backfill_id = key[len(BACKFILL_KEY) :].decode(errors="replace")
     if ID.fullmatch(backfill_id) is None:
         raise MalformedRequest("its key names no backfill")
     fields = load(value)
+    readable_from = fields.get("readable_from")
+    if is_count(readable_from) and readable_from > FORMAT_VERSION:
+        raise BackfillTooNew(backfill_id)
     try:
         topics = {
             _text(topic): {_count(number): Range(_count(first), _count(seam)) for number, first, seam in parts}

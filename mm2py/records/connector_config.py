@@ -34,7 +34,7 @@ from typing import Any, Final
 from mm2py.errors import Mm2Error
 from mm2py.records.audit_record import AUDIT_KEY
 from mm2py.records.author import UNKNOWN, Author, author_of, plain, with_reason
-from mm2py.records.backfill_record import BACKFILL_KEY, Backfill, decode_backfill
+from mm2py.records.backfill_record import BACKFILL_KEY, Backfill, BackfillTooNew, decode_backfill
 from mm2py.records.direction_record import DIRECTION_KEY, DirectionRecords
 from mm2py.records.history_record import HISTORY_KEY, HistoryEntry, decode_history
 from mm2py.records.operator_request import (
@@ -346,6 +346,8 @@ class ConfigRecords:
         self._latest_writes: deque[FlowConfig] = deque(maxlen=WRITES_KEPT_MOST)
         self.too_new: ConfigTooNew | None = None
         """Set while the last record under our own key is one of a newer mm2py, which must not be applied."""
+        self.newer_backfills: dict[bytes, BackfillTooNew] = {}
+        """Backfills of a newer mm2py, by key: no reader knows which topics they hold."""
 
     def take(self, key: bytes | None, value: bytes | None, offset: int) -> None:
         """Add the next record. A record that cannot be read is noted in ``malformed`` and changes nothing."""
@@ -461,12 +463,17 @@ class ConfigRecords:
             self.requests += 1
 
     def _take_backfill(self, key: bytes, value: bytes | None) -> None:
+        self.requests += 1
+        self.newer_backfills.pop(key, None)
         if value is None:
             self.backfills.pop(key[len(BACKFILL_KEY) :].decode(errors="replace"), None)
-        else:
+            return
+        try:
             found = decode_backfill(key, value)
-            self.backfills[found.id] = found
-        self.requests += 1
+        except BackfillTooNew as error:
+            self.newer_backfills[key] = error
+            return
+        self.backfills[found.id] = found
 
     def _take_pause(self, key: bytes, value: bytes | None) -> None:
         if value is None:

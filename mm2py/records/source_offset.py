@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from mm2py.errors import Mm2Error
 from mm2py.records.lag_seen import LagSeen
 
 CONNECTOR: Final = "MirrorSourceConnector"
@@ -56,6 +57,17 @@ _OWN_FIELDS: Final = frozenset(
 
 class MalformedPosition(ValueError):
     """A record of the offsets topic is not what MM2 or mm2py writes."""
+
+
+class NewerPositionFormat(Mm2Error):
+    """A position that must not be passed over, in a layout that this version does not know."""
+
+    def __init__(self, needs_format: int) -> None:
+        super().__init__(
+            f"The offsets topic holds a position of format {needs_format}. This version of mm2py knows"
+            f" {FORMAT_VERSION}.",
+            remedy="Update mm2py here to the version that wrote it, or to a later one.",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +209,12 @@ def encode_value(position: StoredPosition) -> bytes:
 def decode_value(value: bytes | None) -> StoredPosition | None:
     """Return the position; None for a tombstone, or for a negative offset, which MM2 treats as no position.
 
+    A later format that this one may read says nothing of it, and has further fields: they are kept. One that this
+    version must not read names in ``readable_from`` the format from which on it can be read.
+
     Raises:
         MalformedPosition: it is no value of the offsets topic.
+        NewerPositionFormat: a later mm2py wrote it, and this one must not go on from it.
     """
     if value is None:
         return None
@@ -209,6 +225,8 @@ def decode_value(value: bytes | None) -> StoredPosition | None:
         if not isinstance(fields, dict):
             raise TypeError("no object")
         own = "mm2py" in fields
+        if own and (needs := _int(fields, "readable_from") or FORMAT_VERSION) > FORMAT_VERSION:
+            raise NewerPositionFormat(needs)
         stored = fields["next_source" if own else "offset"]
         if not _is_int(stored):
             raise TypeError("offset is no integer")

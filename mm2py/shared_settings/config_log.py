@@ -165,7 +165,8 @@ class ConfigTable:
             self.records.restarts.clear()
             self.records.log_level = None
             self._is_read = True
-        for too_new in (self.records.owner.too_new, self.records.direction.too_new, self.records.too_new):
+        newer = self.records.newer_backfills.values()
+        for too_new in (self.records.owner.too_new, self.records.direction.too_new, self.records.too_new, *newer):
             if too_new is not None:
                 raise too_new.with_traceback(None)  # else its traceback grows with each read, and keeps frames alive
         return count

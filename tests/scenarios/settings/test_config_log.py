@@ -16,6 +16,7 @@ import pytest
 from mm2py.config.flow_properties import StoredConfigUnusable
 from mm2py.kafka.port import BrokerId, Brokers, ProduceRequest
 from mm2py.records.author import Author
+from mm2py.records.backfill_record import BackfillTooNew
 from mm2py.records.connector_config import (
     APPLY_COMMAND,
     FLOW_KEY,
@@ -248,6 +249,18 @@ async def test_a_mandatory_record_of_a_newer_mm2py_stops_the_worker() -> None:
     await put(world, (FLOW_KEY, json.dumps(fields).encode()))
     with pytest.raises(ConfigTooNew, match=r"Run mm2py 9\.0 or later"):
         await FlowWorker(world, "w1", {}).start()
+
+
+async def test_a_backfill_of_a_newer_mm2py_stops_the_worker_until_its_record_is_gone() -> None:
+    """Without its topics the worker would copy what the backfill copies."""
+    world, key = World(11), b"mm2py-backfill-0123abcd"
+    await ensure_configs_topic(world.target, TOPIC, replication_factor=1, rng=random.Random(1))
+    table = ConfigTable(world.target, TOPIC)
+    await put(world, (key, json.dumps({"format": 9, "readable_from": 9}).encode()))
+    with pytest.raises(BackfillTooNew, match="backfill 0123abcd"):
+        await table.read()
+    await put(world, (key, None))
+    await table.read()
 
 
 async def test_an_error_that_comes_with_each_read_does_not_grow() -> None:

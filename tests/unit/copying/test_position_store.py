@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import random
+
+import pytest
 
 from mm2py.copying.positions import PositionTable, read_positions
 from mm2py.kafka.cluster import fetch_metadata
-from mm2py.records.source_offset import SourcePartition, StoredPosition, encode_key, encode_value
+from mm2py.records.source_offset import (
+    NewerPositionFormat,
+    SourcePartition,
+    StoredPosition,
+    encode_key,
+    encode_value,
+)
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.broker.record_batch import Record
 from tests.fakes.virtual_time import VirtualClock
@@ -46,3 +55,19 @@ async def test_a_table_that_reads_on_believes_the_last_record_of_each_partition(
     await read((clicks, encode_value(StoredPosition(4))))
     assert table.positions == {("clicks", 0): StoredPosition(4)}
     assert not table.malformed_at
+
+
+async def test_a_position_of_a_later_format_is_not_passed_over_until_another_takes_its_place() -> None:
+    """A worker of a later version has stored it. Without it this one would copy the partition from its start."""
+    cluster = ClusterModel("B", VirtualClock(), random.Random(1))
+    cluster.create_topic(TOPIC, 1)
+    key, table = encode_key(SourcePartition("A", "orders", 0)), PositionTable("A")
+    topic = (await fetch_metadata(cluster, [TOPIC])).topics[TOPIC]
+    later = json.dumps({"offset": 6, "mm2py": 2, "readable_from": 2}).encode()
+    cluster.append(TOPIC, 0, [Record(encode_value(StoredPosition(1)), key=key), Record(later, key=key)])
+    for _ in range(2):
+        with pytest.raises(NewerPositionFormat, match="a position of format 2"):
+            await table.read(cluster, topic)
+    cluster.append(TOPIC, 0, [Record(encode_value(StoredPosition(7)), key=key)])
+    await table.read(cluster, topic)
+    assert table.positions == {("orders", 0): StoredPosition(7)}
