@@ -45,6 +45,7 @@ _NOBODY: Final = "User:mm2py-check"
 _NOT_OF_WORKERS: Final = frozenset(
     {
         messages.ConsumerGroupDescribeRequest,
+        messages.DeleteTopicsRequest,
         messages.DescribeClusterRequest,
         messages.DescribeTransactionsRequest,
     }

@@ -171,6 +171,17 @@ COMMANDS: Final = (
         ),
     ),
     CommandRow(
+        "uninstall",
+        "mm2py.cli.uninstall",
+        CHANGE,
+        "remove what a flow that is gone has left on its clusters; its copies stay",
+        (
+            "mm2py uninstall mm2.properties 'A->B' --plan",
+            "mm2py uninstall mm2.properties 'A->B' --export kept --yes",
+            "mm2py uninstall mm2.properties 'A->B' --remote-topic A.orders --yes",
+        ),
+    ),
+    CommandRow(
         "rebuild-ledger",
         "mm2py.cli.rebuild_ledger",
         CHANGE,

@@ -28,6 +28,8 @@ from kio.schema.delete_acls.v2.request import DeleteAclsFilter, DeleteAclsReques
 from kio.schema.delete_acls.v2.response import DeleteAclsResponse
 from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
 from kio.schema.delete_groups.v2.response import DeleteGroupsResponse
+from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
+from kio.schema.delete_topics.v6.response import DeleteTopicsResponse
 from kio.schema.describe_acls.v2.request import DescribeAclsRequest
 from kio.schema.describe_acls.v2.response import DescribeAclsResponse
 from kio.schema.describe_cluster.v0.request import DescribeClusterRequest
@@ -115,6 +117,9 @@ __all__ = (
     "DeleteAclsResponse",
     "DeleteGroupsRequest",
     "DeleteGroupsResponse",
+    "DeleteTopicState",
+    "DeleteTopicsRequest",
+    "DeleteTopicsResponse",
     "DescribableLogDirTopic",
     "DescribeAclsRequest",
     "DescribeAclsResponse",
@@ -184,6 +189,7 @@ REPLY_TO: Final[Mapping[type[Payload], type[Payload]]] = MappingProxyType(
         CreateTopicsRequest: CreateTopicsResponse,
         DeleteAclsRequest: DeleteAclsResponse,
         DeleteGroupsRequest: DeleteGroupsResponse,
+        DeleteTopicsRequest: DeleteTopicsResponse,
         DescribeAclsRequest: DescribeAclsResponse,
         DescribeClusterRequest: DescribeClusterResponse,
         DescribeConfigsRequest: DescribeConfigsResponse,

@@ -21,6 +21,7 @@ WRITING = {
     messages.AddPartitionsToTxnRequest,
     messages.CreateAclsRequest,
     messages.DeleteAclsRequest,
+    messages.DeleteTopicsRequest,
     messages.EndTxnRequest,
     messages.InitProducerIdRequest,
     messages.OffsetCommitRequest,

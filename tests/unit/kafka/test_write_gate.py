@@ -22,6 +22,7 @@ CHANGES: Final = {
     "AddPartitionsToTxnRequest",
     "CreateAclsRequest",
     "DeleteAclsRequest",
+    "DeleteTopicsRequest",
     "CreatePartitionsRequest",
     "CreateTopicsRequest",
     "EndTxnRequest",
