@@ -285,6 +285,10 @@ test-wheels: venv $(INSTALLED_TOOLS) ## the wheels installed by pip, pipx and uv
 compat: venv jars ## beside each minor version of Kafka from 3.3 on, whose jars it fetches: ten minutes (ARGS="-k 3.9.2", ARGS=--save-compat)
 	$(PYTEST) tests/cluster -m compat $(ARGS)
 
+.PHONY: upgrade-test
+upgrade-test: venv jars ## this version and the last one before there were packages in one group, rolled forth and back under load; takes git's history
+	$(PYTEST) tests/cluster/group/test_upgrade.py -o timeout=1800 $(ARGS)
+
 bench: venv jars ## beside real MirrorMaker 2, about 40 minutes (ARGS="--save", ARGS="--resume"; see docs/benchmarks.md)
 	@$(PY) -m bench $(ARGS)
 

@@ -61,7 +61,6 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.timeout = float(config.getini("timeout")) * PATIENCE
     config.pluginmanager.register(event_loops)
     config.addinivalue_line("markers", "compat: against older brokers; has a make target of its own")
-    config.addinivalue_line("markers", "upgrade: this version and an earlier one in one group (make upgrade-test)")
     config.addinivalue_line("markers", "one_python: need not run on a second version of Python (make test-unit-3.13)")
     config.addinivalue_line("markers", "walk(seeds): a random walk; make simulate runs it with other seeds")
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -61,10 +62,11 @@ class Group:
         *,
         environment: Mapping[str, str | None] | None = None,
         popen: Mapping[str, Any] | None = None,
+        python: Path | None = None,
         **changes: Value,
     ) -> Mm2py:
         """Start one more worker, with other properties if wanted; the rest as for ``Mm2py``."""
-        worker = Mm2py({**self.properties, **changes}, environment=environment, popen=popen)
+        worker = Mm2py({**self.properties, **changes}, environment=environment, popen=popen, python=python)
         self._stack.enter_context(worker)
         self.workers.append(worker)
         return worker

@@ -191,6 +191,7 @@ class Mm2py:
         log_level: ``debug``, ``info``, ``warning`` or ``error``.
         working_directory: by default the directory of the file, which is new for each run.
         popen: further arguments of ``subprocess.Popen``, such as ``stdin``.
+        python: of an environment with an mm2py of its own (``installed_versions.py``); None: the one of this checkout.
     """
 
     def __init__(
@@ -203,6 +204,7 @@ class Mm2py:
         log_level: str = "info",
         working_directory: Path | None = None,
         popen: Mapping[str, Any] | None = None,
+        python: Path | None = None,
     ) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="mm2py-run-")
         self.directory = Path(self._directory.name)
@@ -211,11 +213,16 @@ class Mm2py:
         else:
             self.file = self.directory / "mm2.properties"
             self.file.write_text(render_properties({"listeners": "", **properties}))  # REST has tests of its own
-        self._command = [sys.executable, "-m", "mm2py", str(self.file), *arguments]
+        self._command = [str(python or sys.executable), "-m", "mm2py", str(self.file), *arguments]
         self._command += ["--log-format", "json", "--log-level", log_level]
         if clusters is not None:
             self._command += ["--clusters", *clusters]
-        wanted = {**os.environ, "PYTHONPATH": OWN_PATH, **(environment or {}), **guard().environment()}
+        wanted = {
+            **os.environ,
+            "PYTHONPATH": None if python else OWN_PATH,
+            **(environment or {}),
+            **guard().environment(),
+        }
         self._environment = {name: value for name, value in wanted.items() if value is not None}
         self._working_directory = working_directory or self.directory
         self._popen = {"stdin": subprocess.DEVNULL, **(popen or {})}
