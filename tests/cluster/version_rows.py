@@ -16,11 +16,10 @@ from random import Random
 from typing import Final
 
 from deploy.local.kafka import KafkaCluster
-from mm2py.checks.questions import versions_of
 from mm2py.kafka import messages
 from mm2py.kafka.admin import describe_broker_configs
 from mm2py.kafka.cluster import Cluster
-from mm2py.kafka.port import BrokerId
+from mm2py.kafka.port import BrokerId, ask
 from mm2py.kafka.transport.wire import FETCH_KEY, PRODUCE_KEY
 
 ROOT: Final = Path(__file__).parents[2]
@@ -28,7 +27,8 @@ RESULTS: Final = ROOT / "docs" / "results"
 PAGE: Final = ROOT / "docs" / "compatibility.md"
 HEAD: Final = "| Kafka | as source | as target | what it lacks |"
 NODE: Final = BrokerId(1)
-CONSUMER_GROUP_HEARTBEAT: Final = 68
+GROUP_VERSION: Final = "group.version"
+"""The feature with which brokers run groups of the consumer protocol. Those of 3.7 to 3.9 know its requests only."""
 CONSUMER_GROUPS: Final = "groups of the consumer protocol"
 TOPIC_IDS_SINCE: Final = {FETCH_KEY: 13, PRODUCE_KEY: 13}
 EXPIRY: Final = "producer.id.expiration.ms"
@@ -68,17 +68,20 @@ async def lacks_of(cluster: KafkaCluster) -> list[str]:
     host, _, port = cluster.bootstrap.rpartition(":")
     brokers = Cluster("versions", [(host, int(port))], rng=Random(1), client_id="version-rows")
     try:
-        speaks, _ = await versions_of(brokers, NODE)
+        request = messages.ApiVersionsRequest(client_software_name="mm2py", client_software_version="0")
+        reply = await ask(brokers, NODE, request, messages.ApiVersionsResponse)
         settings = await describe_broker_configs(brokers, NODE, [EXPIRY, LIMIT])
     finally:
         await brokers.close()
     assert not isinstance(settings, Exception), settings
+    speaks = {int(one.api_key): int(one.max_version) for one in reply.api_keys}
+    features = {one.name for one in reply.finalized_features if one.max_version_level}
     known = {setting.name for setting in settings}
     has = {
         "ConsumerGroupDescribe": int(messages.ConsumerGroupDescribeRequest.__api_key__) in speaks,
-        CONSUMER_GROUPS: CONSUMER_GROUP_HEARTBEAT in speaks,
-        "Produce with topic ids": speaks[PRODUCE_KEY][1] >= TOPIC_IDS_SINCE[PRODUCE_KEY],
-        "Fetch with topic ids": speaks[FETCH_KEY][1] >= TOPIC_IDS_SINCE[FETCH_KEY],
+        CONSUMER_GROUPS: GROUP_VERSION in features,
+        "Produce with topic ids": speaks[PRODUCE_KEY] >= TOPIC_IDS_SINCE[PRODUCE_KEY],
+        "Fetch with topic ids": speaks[FETCH_KEY] >= TOPIC_IDS_SINCE[FETCH_KEY],
         EXPIRY: EXPIRY in known,
         LIMIT: LIMIT in known,
     }
