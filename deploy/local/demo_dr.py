@@ -1,8 +1,9 @@
-"""The demo of recoveries: two real clusters under traffic, a drill, a cutover and its rollback.
+"""The demo of recoveries: two real clusters under traffic, a cutover and its rollback, a failover and the way back.
 
-``python -m deploy.local.demo_dr`` takes about two minutes, prints each command with what it says and how long it took,
-and ends by itself. Producers and a consumer group obey two hooks, as those of an operator would: a file says on which
-cluster clients belong, another one stops the producers. In the end each acknowledged record must have been read, once.
+``python -m deploy.local.demo_dr`` takes a few minutes, prints each command with what it says and how long it took, and
+ends by itself. Half of the time is that of the fences: for ten seconds each it is watched that nobody writes. Producers
+and a consumer group obey two hooks, as those of an operator would: a file says on which cluster clients belong, another
+one stops the producers. In the end each acknowledged record must have been read, once.
 It exits with 1 if not, or if a command fails. MirrorMaker 2 has no counterpart.
 """
 
@@ -28,7 +29,6 @@ from deploy.local.demo import DONE, FAILED, INTERRUPTED, install_handlers, run_d
 from deploy.local.errors import StarterError, tail
 from deploy.local.jars import jar_directory
 from deploy.local.kafka import KafkaCluster, start_clusters
-from mm2py.cli.commands import NOT_YET
 from mm2py.errors import Mm2Error
 from mm2py.status.exit_codes import EXIT_WAITS
 
@@ -44,7 +44,8 @@ PATIENCE_S: Final = 120.0
 COMMAND_S: Final = 300.0
 LOG_BYTES_SHOWN: Final = 4_000
 ANSWER_S: Final = 30.0
-OF_A_FAILURE: Final = ("failover", "reinstate", "extras", "failback")
+EXTRAS: Final = 200
+"""Records that A takes just before it is lost, and B never gets."""
 
 PROPERTIES: Final = """\
 clusters = A, B
@@ -100,6 +101,8 @@ class DemoClients:
         self._over = threading.Event()
         self._no_load = threading.Event()
         self._is_quiet = threading.Event()
+        self._no_reading = threading.Event()
+        self._reads_at = ""
         self.acked: list[bytes] = []
         self.read: Counter[bytes] = Counter()
         self.failures: list[str] = []
@@ -121,6 +124,28 @@ class DemoClients:
             self._over.set()
             for thread in threads:
                 thread.join(ANSWER_S)
+
+    def rest(self) -> None:
+        """Let neither work. What was sent is answered and read, and what was read is committed."""
+        self._is_quiet.clear()
+        self._no_load.set()
+        self._wait(self._is_quiet.is_set, "the producer to stop")
+        self._wait(lambda: sum(self.read.values()) >= len(self.acked), "the group to read everything")
+        self._no_reading.set()
+        self._wait(lambda: not self._reads_at, "the consumer to stop")
+
+    def go_on(self) -> None:
+        """Let both work again."""
+        self._no_reading.clear()
+        self._no_load.clear()
+
+    def send(self, alias: str, count: int) -> None:
+        """Write records to a cluster, and wait until it has acknowledged them. Raises: DemoFailed."""
+        client = _producer(self._bootstraps[alias])
+        for number in range(count):
+            client.produce(TOPIC, b"extra %d" % number, partition=number % PARTITIONS, on_delivery=self._settled)
+        if client.flush(ANSWER_S) or self.failures:
+            raise DemoFailed(f"{alias} did not take the records.")
 
     def settle(self) -> str:
         """Stop the producer, wait until the group has read everything, and return what became of the records.
@@ -155,7 +180,7 @@ class DemoClients:
             self.failures.append(f"A client failed: {error}")
 
     def _produce(self) -> None:
-        clients = {alias: Producer({"bootstrap.servers": at, "acks": "all"}) for alias, at in self._bootstraps.items()}
+        clients = {alias: _producer(at) for alias, at in self._bootstraps.items()}
         number = 0
         while not self._over.wait(0.02):
             alias = self.at
@@ -163,8 +188,8 @@ class DemoClients:
                 self._is_quiet.set()
                 continue
             self._is_quiet.clear()
-            if (self._folder / f"{alias}.fenced").exists():
-                continue
+            if (self._folder / f"{alias}.fenced").exists() or self._reads_at != alias:
+                continue  # consumers move first: else they would read here what comes back from there
             for at in range(BATCH):
                 value = f"{number + at}".encode()
                 clients[alias].produce(TOPIC, value, partition=at % PARTITIONS, on_delivery=self._settled)
@@ -177,15 +202,18 @@ class DemoClients:
         self.acked.append(message.value() or b"")
 
     def _consume(self) -> None:
-        while not self._over.is_set():
-            alias = self.at
+        while not self._over.wait(0.02):
+            if self._no_reading.is_set():
+                continue
+            alias = self._reads_at = self.at
             client = _consumer(self._bootstraps[alias], GROUP)
             client.subscribe([TOPIC])
             try:
-                while self.at == alias and not self._over.is_set():
+                while self.at == alias and not (self._over.is_set() or self._no_reading.is_set()):
                     self._read_some(client)
             finally:
                 client.close()
+                self._reads_at = ""
 
     def _read_some(self, client: Consumer) -> None:
         behind: dict[int, int] = {}
@@ -211,16 +239,26 @@ class RecoveryDemo:
     def run(self) -> int:
         """Run it. Raises: DemoFailed."""
         self._prepare()
-        with self._worker(), self._clients.working():
-            self._until_ready()
-            self._show("dr", "check", may_be=(DONE, EXIT_WAITS))
-            self._show("dr", "drill", "--groups", IDLE_GROUP, "--verify-records", "1000", "--yes")
-            self._move("cutover")
-            time.sleep(WORKS_S)
-            self._move("rollback")
-            self._show("dr", "history")
-            self._failure()
-            _say(self._clients.settle())
+        with self._clients.working():
+            with self._worker():
+                self._until_ready()
+                self._show("dr", "check", may_be=(DONE, EXIT_WAITS))
+                self._show("dr", "drill", "--groups", IDLE_GROUP, "--verify-records", "1000", "--yes")
+                self._move("cutover")
+                time.sleep(WORKS_S)
+                self._move("rollback")
+                self._show("dr", "complete", "--yes", flow="B->A")
+                self._clients.rest()
+                time.sleep(WORKS_S)  # the last commits get their checkpoints
+            self._lose_a()
+            with self._worker():
+                self._fail_over()
+                self._clients.go_on()
+                time.sleep(WORKS_S)
+                self._bring_a_back()
+                self._move("failback")
+                self._show("dr", "history")
+                _say(self._clients.settle())
         return DONE
 
     def _prepare(self) -> None:
@@ -273,15 +311,32 @@ class RecoveryDemo:
         self._show("dr", verb, "--yes", "--hook-fence", hook, "--hook-switch", hook)
         _say(f"Clients are on {self._clients.at}. {self._clients.settle()}")
 
-    def _failure(self) -> None:
-        missing = [verb for verb in OF_A_FAILURE if ("dr", verb) in NOT_YET]
-        if missing:
-            _say(f"The failure of A is not shown: {', '.join(missing)} are not there yet.")
+    def _lose_a(self) -> None:
+        """Let A take records that B does not get, and be lost."""
+        _say(f"The worker is stopped. A takes {EXTRAS} more records, and is killed.")
+        self._clients.send("A", EXTRAS)
+        for broker in self._a.brokers:
+            broker.kill()
 
-    def _call(self, *words: str) -> tuple[int, str]:
+    def _fail_over(self) -> None:
+        hook = f"{self._hook} {self._folder}"
+        words = ("--accept-loss", "--yes", "--hook-fence", hook, "--hook-switch", hook)
+        self._show("dr", "failover", *words)
+        _say(f"Clients are on {self._clients.at}.")
+
+    def _bring_a_back(self) -> None:
+        for broker in self._a.brokers:
+            broker.start()
+        _say("A is back.")
+        hook = f"{self._hook} {self._folder}"
+        self._show("dr", "extras", may_be=(DONE, EXIT_WAITS))
+        self._show("dr", "reinstate", "--replay", "--yes", "--hook-fence", hook)
+        _say(self._clients.settle())
+
+    def _call(self, *words: str, flow: str = "A->B") -> tuple[int, str]:
         """Run a command of mm2py; return its exit code, and what it says."""
         verb = [one for one in words[:2] if not one.startswith("-")]
-        command = [sys.executable, "-m", "mm2py", *verb, str(self._file), "A->B", *words[len(verb) :]]
+        command = [sys.executable, "-m", "mm2py", *verb, str(self._file), flow, *words[len(verb) :]]
         ended = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
@@ -293,15 +348,19 @@ class RecoveryDemo:
         )
         return ended.returncode, ended.stdout
 
-    def _show(self, *words: str, may_be: Sequence[int] = (DONE,)) -> None:
+    def _show(self, *words: str, may_be: Sequence[int] = (DONE,), flow: str = "A->B") -> None:
         """Run a command, and print it with what it says. Raises: DemoFailed, it has failed."""
         told = shlex.join(words[2:]).replace(str(self._folder), "DIR")
-        _say(f"$ mm2py {' '.join(words[:2])} mm2.properties 'A->B' {told}".rstrip())
+        _say(f"$ mm2py {' '.join(words[:2])} mm2.properties '{flow}' {told}".rstrip())
         begun_s = time.monotonic()
-        code, text = self._call(*words)
+        code, text = self._call(*words, flow=flow)
         _say(f"{text.replace(str(self._folder), 'DIR').rstrip()}\n({time.monotonic() - begun_s:.1f} s)")
         if code not in may_be:
             raise DemoFailed(f"mm2py {' '.join(words[:2])} ended with {code}.")
+
+
+def _producer(bootstrap: str) -> Producer:
+    return Producer({"bootstrap.servers": bootstrap, "acks": "all", "log_level": 0})
 
 
 def _consumer(bootstrap: str, group: str) -> Consumer:

@@ -208,6 +208,8 @@ class Mm2py:
     ) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="mm2py-run-")
         self.directory = Path(self._directory.name)
+        self.last_errors = ""
+        """What the last command wrote to its standard error."""
         if isinstance(properties, Path):
             self.file = properties
         else:
@@ -345,7 +347,8 @@ class Mm2py:
             check=False,
             env={**os.environ, "PYTHONPATH": OWN_PATH},
         )
-        assert ended.stdout, ended.stderr.decode()
+        self.last_errors = ended.stderr.decode()
+        assert ended.stdout, self.last_errors
         return ended.returncode, json.loads(ended.stdout)
 
     def status(self, *arguments: str) -> tuple[int, Any]:

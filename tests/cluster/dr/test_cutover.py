@@ -73,6 +73,7 @@ class CutoverScene:
                     "topics": self.topic,
                     "replication.policy.class": policy,
                     "config.storage.replication.factor": 1,
+                    f"{self.a}.consumer.isolation.level": "read_committed",
                     **standby,
                 },
             )

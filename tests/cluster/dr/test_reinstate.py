@@ -195,7 +195,7 @@ def test_without_a_decision_it_stops_and_what_is_exported_and_left_stays_on_the_
         code, text = scene.run.dr("extras", scene.flow, "--export-topic", exported, "--plan")
         assert code == 3, text
         code, text = scene.run.dr("extras", scene.flow, "--export-topic", exported, "--yes")
-        assert code == 0, text
+        assert code == 0, text + scene.run.last_errors
         assert Counter(values(target_cluster, exported)) == scene.extras
         code, text = scene.call("reinstate")
         assert code == 0, text
