@@ -107,6 +107,8 @@ NAME_SHOWN_MAX = 249
 """As long as the name of a topic may be."""
 
 _SECRET = re.compile(r"password|passwd|passphrase|secret|token|jaas|credential|certificate|keystore|truststore", re.I)
+_COMMAND = re.compile(r"^dr\.hook\.")
+"""A command line may hold anything."""
 _SECRET_PART = re.compile(r"(?:^|[._-])(?:key|keys|auth|authorization|cert|certs|pwd|pin)(?:$|[._-])", re.I)
 _ADDRESS = re.compile(
     r"(?:^|[._-])(?:address|addresses|bootstrap|connect|controllers|directory|endpoint|file|files|host|hosts|listeners?"
@@ -126,7 +128,7 @@ _MADE_LIKE_A_KEY = re.compile(r"[\w.$> -]+")
 def may_hold_secret(key: str) -> bool:
     """Return whether the value of this key must never be shown; names of converters and endpoints may be shown."""
     name = re.sub(r"(?:^|\.)(?:key|value)\.(?:converter|serializer|deserializer)(?:\.|$)", ".", key)
-    return bool(_SECRET.search(name) or _SECRET_PART.search(name))
+    return bool(_SECRET.search(name) or _SECRET_PART.search(name) or _COMMAND.search(name))
 
 
 def may_be_address(key: str) -> bool:

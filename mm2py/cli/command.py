@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 from textwrap import fill
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Final, NoReturn
 
+from mm2py import flow_sides
 from mm2py.cli.commands import command_named, examples_of, overview
 from mm2py.command_lines import with_file
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.settings import FlowSettings
-from mm2py.errors import ConfigError, Mm2Error
-from mm2py.flow import ClusterAlias
-from mm2py.kafka.errors import BrokerRefused
+from mm2py.errors import ConfigError
+from mm2py.flow_sides import ClusterFailed, in_time
 from mm2py.kafka.port import Brokers
 from mm2py.output import say
-from mm2py.records.connector_config import DecidedBy, FlowConfig
-from mm2py.shared_settings.config_log import ConfigTable
-from mm2py.shared_settings.follow import merged_or_file
-
-DEADLINE_S: Final = 30.0
-"""How long a cluster may take to be read or written, and a running flow to answer."""
+from mm2py.records.connector_config import FlowConfig
 
 WIDTH: Final = 100
 """The width of what ``--help`` prints, in characters."""
 
 DESCRIBE: Final = "--describe-arguments"
 """A hidden option of each command: raises ``ParserFound`` before anything is done."""
-
-T = TypeVar("T")
 
 
 class ParserFound(ConfigError):
@@ -76,8 +68,9 @@ def number_up_to(most: int, *, least: int = 0) -> Callable[[str], int]:
     return read
 
 
-class CommandFailed(Mm2Error):
-    """A cluster does not do what a command asks for."""
+CommandFailed = ClusterFailed
+"""A cluster does not do what a command asks for."""
+within_deadline = in_time
 
 
 async def as_workers_run(file: SettingsFile, settings: FlowSettings, target: Brokers) -> FlowSettings:
@@ -92,36 +85,9 @@ async def as_workers_run_by(
     file: SettingsFile, settings: FlowSettings, target: Brokers
 ) -> tuple[FlowSettings, FlowConfig | None]:
     """Return the same, and the stored settings if they count; None: those of the file do."""
-    table = ConfigTable(target, settings.configs_topic)
-    try:
-        await table.read()
-        config = table.config
-        stored = config.previous if config is not None and config.by is DecidedBy.MM2 else config
-        return merged_or_file(file, settings, stored), stored
-    except Mm2Error as error:
-        say(with_file(f"{error} The settings of the file are used.", file.argument))
-        return settings, None
+    return await flow_sides.as_workers_run_by(file, settings, target, teller(file))
 
 
-async def within_deadline(
-    target: ClusterAlias, work: Coroutine[Any, Any, T], doing: str, *, deadline_s: float | None = None
-) -> T:
-    """Return what ``work`` returns.
-
-    Args:
-        doing: what the work is, for the message that it took too long.
-        deadline_s: None: ``DEADLINE_S``.
-    Raises:
-        CommandFailed: the cluster does not answer in time, or refuses.
-    """
-    deadline_s = DEADLINE_S if deadline_s is None else deadline_s
-    try:
-        async with asyncio.timeout(deadline_s):
-            return await work
-    except TimeoutError as error:
-        raise CommandFailed(
-            f"{target} does not answer: {doing} took more than {deadline_s:g} s.",
-            remedy=f"Check {target}.bootstrap.servers and the network.",
-        ) from error
-    except BrokerRefused as error:
-        raise CommandFailed(error.what, remedy=error.remedy) from error
+def teller(file: SettingsFile) -> Callable[[str], None]:
+    """Return what tells the user of a command something about a file, on standard error."""
+    return lambda text: say(with_file(text, file.argument))

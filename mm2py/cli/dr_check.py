@@ -7,25 +7,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from mm2py.cli.command import CommandParser
-from mm2py.cli.flow_look import look_at_flow
-from mm2py.cli.flow_sides import settings_of_workers, sides_of
-from mm2py.clock import SystemClock
+from mm2py.cli.command import CommandParser, teller
 from mm2py.command_lines import with_file
-from mm2py.config.configuration import SettingsFile, flow_of, read_settings_file
-from mm2py.config.settings import FlowSettings
+from mm2py.config.configuration import flow_of, read_settings_file
 from mm2py.dr.body import RecoveryCheckBody
-from mm2py.dr.readiness import RecoveryReadiness, readiness_of, readiness_text, target_away
-from mm2py.dr.readiness_inquiry import LookedAt, ask_readiness
-from mm2py.logs import make_logger
+from mm2py.dr.flow_readiness import ask_flow_readiness
+from mm2py.dr.readiness import readiness_text
 from mm2py.output import write_out
 from mm2py.status.bodies import json_of
-from mm2py.status.consumer_groups import ConsumerGroupReport
-from mm2py.status.target_alone import GroupsQuestion, TargetUnread
 
 
 class DrCheckArguments(argparse.Namespace):
@@ -64,37 +56,9 @@ def run(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
     file = read_settings_file(options.file, None)
     settings = flow_of(file, options.flow)
-    found = asyncio.run(ask_flow_readiness(file, settings))
+    found = asyncio.run(ask_flow_readiness(file, settings, teller(file)))
     if options.json:
         write_out(json_of(RecoveryCheckBody.of(found)))
     else:
         write_out(with_file(readiness_text(found), file.argument))
     return found.exit_code
-
-
-async def ask_flow_readiness(file: SettingsFile, settings: FlowSettings) -> RecoveryReadiness:
-    """Ask both clusters of a flow how ready it is, with connections of its own. Raises: ConfigError."""
-    clock, rng = SystemClock(), random.Random()  # noqa: S311  (spreads retries; nothing secret)
-    async with sides_of("dr", settings) as (source, target):
-        if target.away:
-            return target_away(settings.flow, clock.wall_ms(), source.away, target.away)
-        used, _ = await settings_of_workers(file, settings, target)
-        look = await look_at_flow("dr", file.path, settings, settles=True)
-        groups: Sequence[ConsumerGroupReport] | None = None
-        unread = ""
-        if used.checkpoints is not None:
-            question = GroupsQuestion(used, source, target, clock, make_logger("error", "text"))
-            try:
-                _, unread, groups = await question.ask()
-            except TargetUnread as error:
-                unread = str(error)
-        clusters = look.report.clusters
-        looked = LookedAt(
-            look.report.at_ms,
-            clusters.get(settings.flow.source, "") or source.away,
-            clusters.get(settings.flow.target, "") or target.away,
-            look.flow,
-            groups,
-            unread,
-        )
-        return readiness_of(await ask_readiness(file, looked, source, target, clock=clock, rng=rng))

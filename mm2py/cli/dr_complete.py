@@ -10,18 +10,19 @@ import asyncio
 from collections.abc import Sequence
 
 from mm2py.backfill.verifying.results import table
-from mm2py.backfill.verifying.verification import WantedRanges
-from mm2py.cli.command import CommandFailed, CommandParser, number_up_to, within_deadline
-from mm2py.cli.dr_fence import require, say_lines
+from mm2py.backfill.verifying.verify_flow import MB, MB_PER_SECOND
+from mm2py.cli.command import CommandParser, number_up_to, within_deadline
+from mm2py.cli.dr_calls import say_lines
 from mm2py.cli.dr_run import RunArguments, common_arguments, run_arguments, run_goal
-from mm2py.cli.flow_sides import sides_of
-from mm2py.cli.verify import MB, MB_PER_SECOND, verify_here
-from mm2py.config.configuration import SettingsFile, flow_of, read_settings_file
-from mm2py.dr.cutover.switched import SwitchedRanges, not_clean, switched_ranges
+from mm2py.cli.verify import verify_here
+from mm2py.config.configuration import SettingsFile, read_settings_file
+from mm2py.dr.calls.complete_call import compared_as, refuse_unclean, wanted_of
+from mm2py.dr.cutover.switched import SwitchedRanges, switched_ranges
 from mm2py.dr.journal_topic import read_agreed
 from mm2py.dr.runner import RecoveryGoal
 from mm2py.event_loop import loop_factory
-from mm2py.flow import parse_flow
+from mm2py.flow import Flow, parse_flow
+from mm2py.flow_sides import require, sides_of
 from mm2py.status.exit_codes import EXIT_INTERRUPTED
 
 
@@ -54,8 +55,10 @@ def parse_arguments(arguments: Sequence[str]) -> RunArguments:
 def run(arguments: Sequence[str]) -> int:
     """Do what the command line says, and return the exit code.
 
+    The operator is asked when the result of the comparison stands there, so it is made before the call of the verb.
+
     Raises:
-        CommandFailed: what was switched is not shown to be in the copies.
+        RecoveryRefused: what was switched is not shown to be in the copies.
         Mm2Error: see ``run_goal``, ``Verifier.verify``.
     """
     options = parse_arguments(arguments)
@@ -67,29 +70,22 @@ def run(arguments: Sequence[str]) -> int:
 
 
 async def _verified(options: RunArguments, file: SettingsFile) -> bool:
-    """Compare what was switched. Return False if a signal has stopped it. Raises: CommandFailed, it is not clean."""
-    switched = await _switched(options, file)
+    """Compare what was switched. Return False if a signal has stopped it. Raises: RecoveryRefused, it is not clean."""
+    flow = parse_flow(options.flow)
+    switched = await _switched(file, flow)
     if switched is None:
         return True  # there is nothing to complete: the run itself says so
-    limit = options.max_mb_per_second * MB
-    wanted = WantedRanges(switched.topics, bytes_per_second=limit, ends=switched.ends)
-    found = await verify_here(file, flow_of(file, options.flow), wanted)
+    found = await verify_here(file, compared_as(file, flow), wanted_of(switched, options.max_mb_per_second * MB))
     if found is None:
         return False
     if not options.json:
         say_lines(table(found).splitlines())
-    if wrong := not_clean(found, switched.ends):
-        more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-        raise CommandFailed(
-            f"It is not completed: what was switched is not shown to be in the copies: {wrong[0]}{more}.",
-            remedy=f"See mm2py verify FILE '{options.flow}' --local. --unverified completes it all the same.",
-        )
+    refuse_unclean(found, switched, flow)
     return True
 
 
-async def _switched(options: RunArguments, file: SettingsFile) -> SwitchedRanges | None:
-    flow = parse_flow(options.flow)
-    async with sides_of("dr", flow_of(file, str(flow))) as sides:
+async def _switched(file: SettingsFile, flow: Flow) -> SwitchedRanges | None:
+    async with sides_of("dr", compared_as(file, flow)) as sides:
         require(sides)
         there = {side.alias: side.brokers for side in sides}
         found = await within_deadline(flow.target, read_agreed(flow, there), "reading the journals")

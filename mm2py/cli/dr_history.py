@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mm2py.cli.command import CommandFailed, CommandParser, within_deadline
-from mm2py.cli.flow_sides import sides_of
 from mm2py.clock import SystemClock
 from mm2py.config.configuration import read_settings_file
 from mm2py.config.settings import FlowSettings
@@ -25,6 +24,7 @@ from mm2py.dr.journal import JournalEntry
 from mm2py.dr.journal_report import report_plain, report_text, runs_of
 from mm2py.dr.journal_topic import read_agreed
 from mm2py.flow import ClusterAlias, Flow
+from mm2py.flow_sides import sides_of
 from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.port import Brokers
 from mm2py.output import say, write_out

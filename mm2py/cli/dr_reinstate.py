@@ -8,26 +8,15 @@ command.
 from __future__ import annotations
 
 import argparse
-import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from mm2py.cli.command import CommandParser, number_up_to
-from mm2py.cli.dr_fence import may_change
-from mm2py.cli.dr_run import RecoveryCall, RunArguments, common_arguments, fence_arguments, options_of, run_arguments
-from mm2py.config.configuration import read_settings_file
-from mm2py.dr.cutover.actions import CutoverActions
-from mm2py.dr.cutover.pair import TIMEOUT_S, RecoveryPair
-from mm2py.dr.extras.reinstating import ExtrasOpen, ReinstateActions
+from mm2py.cli.dr_run import RunArguments, common_arguments, fence_arguments, run_arguments, run_call
+from mm2py.dr.calls.reinstate_call import ReinstateCall
+from mm2py.dr.cutover.pair import TIMEOUT_S
 from mm2py.dr.extras.settlement import ExtrasChoice
-from mm2py.dr.journal import JournalEntry
 from mm2py.dr.runner import RecoveryGoal
-from mm2py.dr.states import RecoveryEvent, RecoveryState
-from mm2py.errors import Mm2Error
-from mm2py.flow import Flow
-from mm2py.moments import time_text
-from mm2py.status.exit_codes import EXIT_CHANGES, EXIT_FAILED, EXIT_WAITS
 
 
 def parse_arguments(arguments: Sequence[str]) -> RunArguments:
@@ -87,37 +76,11 @@ def choice_of(arguments: RunArguments) -> ExtrasChoice:
 def run(arguments: Sequence[str]) -> int:
     """Do what the command line says, and return the exit code. Raises: Mm2Error, see ``run_goal``."""
     found = parse_arguments(arguments)
-    file = read_settings_file(found.file, None)
-    call = ReinstateCall(RecoveryGoal.REINSTATE, found, options_of(found), file, choice=choice_of(found))
-    return asyncio.run(call.run())
-
-
-@dataclass(slots=True, kw_only=True)
-class ReinstateCall(RecoveryCall):
-    """One call of the verb."""
-
-    choice: ExtrasChoice
-
-    def _actions(self, pair: RecoveryPair) -> CutoverActions:
-        return ReinstateActions(pair, self.options, self.choice, say=self._say_one)
-
-    async def _may_begin(
-        self, actions: CutoverActions, flow: Flow, event: RecoveryEvent, last: JournalEntry | None
-    ) -> int | None:
-        assert isinstance(actions, ReinstateActions) and last is not None  # noqa: S101  (a return has a failover)
-        if last.state is RecoveryState.EXTRAS_SETTLED:
-            self._say([f"The return of {flow.source} is settled since {time_text(last.at_ms)}: it goes on from there."])
-        else:
-            self._preview = await actions.reinstate_preview(flow, last, self._entries)
-            self._say(self._preview.lines)
-            if self._preview.refused:
-                self._say(["Nothing was changed."])
-                return EXIT_FAILED
-        if self.arguments.plan:
-            return EXIT_CHANGES
-        return may_change(self._say, "Reinstate?", yes=self.arguments.yes)
-
-    def _code_of(self, run: Sequence[JournalEntry], error: Mm2Error | None) -> int:
-        if error is not None and isinstance(error.__cause__, ExtrasOpen):
-            return EXIT_WAITS
-        return RecoveryCall._code_of(self, run, error)
+    choice = choice_of(found)
+    return run_call(
+        "reinstate",
+        found,
+        lambda asked, options, own, decide: ReinstateCall(
+            RecoveryGoal.REINSTATE, asked, options, own, choice=choice
+        ).run(decide),
+    )

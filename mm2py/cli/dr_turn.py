@@ -15,21 +15,22 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from mm2py.cli.command import DEADLINE_S, CommandFailed, CommandParser, number_up_to
-from mm2py.cli.dr_fence import may_change, say_lines
-from mm2py.cli.dr_standing import standing_run
-from mm2py.cli.flow_sides import FlowSides, sides_of
+from mm2py.cli.command import CommandFailed, CommandParser, number_up_to
+from mm2py.cli.dr_calls import may_change, say_lines
 from mm2py.clock import Clock, SystemClock
 from mm2py.config.configuration import SettingsFile, flow_of, read_settings_file
 from mm2py.config.settings import FlowSettings
 from mm2py.connector_offsets.altering import StillRunning
 from mm2py.connector_offsets.turning import Turned, TurnedFlow, TurnedMeanwhile, turn_off, turn_on, turned_flow
+from mm2py.dr.credentials import as_recovery, recovery_users
 from mm2py.dr.failover.mark import refuse_turn_on
 from mm2py.dr.journal import standing_entry
 from mm2py.dr.journal_topic import read_agreed
 from mm2py.dr.open_run import refuse_turn_beside
 from mm2py.dr.readiness_inquiry import serves
+from mm2py.dr.standing_run import standing_run
 from mm2py.errors import Mm2Error
+from mm2py.flow_sides import DEADLINE_S, FlowSides, sides_of
 from mm2py.login import author_here
 from mm2py.output import write_out
 from mm2py.records.author import REASON_MOST, checked_reason
@@ -144,9 +145,11 @@ class TurnCommand:
             if back is not None and other is not None:
                 self._say([f"{back.settings.flow} is {other.text}."])
             self._say(steps or ["Nothing is to be changed."])
+            if steps:
+                self._say(one.text for one in recovery_users(self._file, by_file) if one.is_own)
             code: int | None = EXIT_DONE
             if steps:
-                code = EXIT_CHANGES if self._options.plan else may_change(self._say, "Turn?", yes=self._options.yes)
+                code = EXIT_CHANGES if self._options.plan else may_change(self._say_one, "Turn?", yes=self._options.yes)
             elif self._options.off and own.stored is not None and not self._options.plan:
                 code = None  # it is off; whether its workers have drained is asked again
             turned = None
@@ -170,14 +173,14 @@ class TurnCommand:
             return code
 
     async def _read(self, by_file: FlowSettings, opened: AsyncExitStack) -> TurnedFlow:
-        sides = await opened.enter_async_context(self._connect("dr", by_file))
+        sides = await opened.enter_async_context(self._connect("dr", as_recovery(self._file, by_file)))
         # A flow is turned off while its source is lost, so that it writes nothing when the source returns.
         needed = (sides.target,) if self._options.off else sides
         for side in needed:
             if side.away:
                 raise CommandFailed(side.away, remedy="")
         if not self._needed:
-            run = await standing_run(by_file.flow, sides, lambda line: self._say([line]))
+            run = await standing_run(by_file.flow, sides, self._say_one)
             refuse_turn_beside(run, by_file.flow, self._clock.wall_ms())
         self._needed += needed
         reading = turned_flow(
@@ -302,6 +305,9 @@ class TurnCommand:
             silent = dict.fromkeys(side.away for side in self._needed if side.away)
             why = " ".join(silent) or f"The clusters took more than {most_s:g} s to answer."
             raise CommandFailed(why, remedy="Ask again.") from error
+
+    def _say_one(self, line: str) -> None:
+        self._say([line])
 
     def _say(self, lines: Iterable[str]) -> None:
         told = [*lines]

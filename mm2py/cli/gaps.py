@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from mm2py.cli.command import DEADLINE_S, CommandParser, within_deadline
+from mm2py.cli.command import CommandParser, within_deadline
 from mm2py.clock import Clock, SystemClock
 from mm2py.config.configuration import load_configuration
 from mm2py.config.settings import FlowSettings
@@ -24,6 +24,7 @@ from mm2py.copying.gap_log import READ_AGAIN_S, GapTable
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.flow import Flow, check_quoted, parse_flow
 from mm2py.flow_clusters import Connected, target_of
+from mm2py.flow_sides import DEADLINE_S
 from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.port import Brokers
 from mm2py.moments import time_text

@@ -14,8 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from mm2py.cli.command import CommandFailed, within_deadline
-from mm2py.cli.dr_standing import standing_run
-from mm2py.cli.flow_sides import FlowSides, settings_of_workers, sides_of
+from mm2py.cli.flow_sides import settings_of_workers
 from mm2py.clock import Clock, SystemClock
 from mm2py.command_lines import with_file
 from mm2py.config.configuration import SettingsFile
@@ -25,7 +24,9 @@ from mm2py.dr.groups.judgement import GroupMove, MoveState
 from mm2py.dr.groups.moving import JudgedGroup, look_at_group, move_group, wait_for_group
 from mm2py.dr.groups.printout import GroupMoveBody, changes_of, moved_text, outcome_of, plan_text
 from mm2py.dr.open_run import refuse_move_beside
+from mm2py.dr.standing_run import standing_run
 from mm2py.errors import ConfigError, Mm2Error
+from mm2py.flow_sides import FlowSides, sides_of
 from mm2py.kafka.cluster import until_answered
 from mm2py.kafka.write_gate import gated_alone
 from mm2py.login import author_here

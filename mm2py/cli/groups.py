@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Final
 
 from mm2py.cli.command import CommandParser, number_up_to
-from mm2py.cli.flow_sides import settings_of_workers, sides_of
+from mm2py.cli.flow_sides import settings_of_workers
 from mm2py.cli.group_move import MoveWanted, run_move
 from mm2py.clock import SystemClock
 from mm2py.config.configuration import SettingsFile, flow_of, read_settings_file, with_flow
 from mm2py.config.origins import origins_of_filters
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import ConfigError
+from mm2py.flow_sides import sides_of
 from mm2py.logs import make_logger
 from mm2py.moments import ago
 from mm2py.offsets.translation import Basis

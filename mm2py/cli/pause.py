@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final
 
 from mm2py.cli.command import CommandParser, within_deadline
-from mm2py.cli.flow_look import look_at_flow
 from mm2py.clock import SystemClock
 from mm2py.command_lines import with_file
 from mm2py.config.configuration import as_argument, flow_of, read_settings_file
@@ -36,6 +35,7 @@ from mm2py.shared_settings.config_log import PARTS_MOST, ConfigLog
 from mm2py.shared_settings.flow_owner import refuse_another_group
 from mm2py.shared_settings.running_mm2 import look_for_mm2
 from mm2py.status.exit_codes import EXIT_DONE
+from mm2py.status.flow_look import look_at_flow
 from mm2py.status.pausable import why_not_pausable
 from mm2py.status.pause_report import pause_reports
 

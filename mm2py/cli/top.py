@@ -21,7 +21,6 @@ from typing import Final, assert_never
 
 from mm2py.cli.asked_histories import ToldHistories, ask_histories
 from mm2py.cli.command import CommandParser, number_up_to
-from mm2py.cli.flow_sides import sides_of
 from mm2py.cli.pause import change_pauses
 from mm2py.cli.status import seconds
 from mm2py.cli.terminal import FullScreen, full_screen
@@ -32,6 +31,7 @@ from mm2py.config.settings import ClusterSettings
 from mm2py.errors import Mm2Error
 from mm2py.flow import Flow
 from mm2py.flow_clusters import Connected, connect
+from mm2py.flow_sides import sides_of
 from mm2py.logs import make_logger
 from mm2py.output import write_out
 from mm2py.secret import printable

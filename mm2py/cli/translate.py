@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mm2py.cli.command import CommandParser, number_up_to
-from mm2py.cli.flow_sides import settings_of_workers, sides_of
+from mm2py.cli.flow_sides import settings_of_workers
 from mm2py.clock import SystemClock
 from mm2py.config.configuration import SettingsFile, flow_of, read_settings_file, with_flow
 from mm2py.config.settings import FlowSettings
 from mm2py.flow import PARTITION_MOST
+from mm2py.flow_sides import sides_of
 from mm2py.logs import make_logger
 from mm2py.offsets.run_codec import OFFSET_MOST
 from mm2py.output import write_out

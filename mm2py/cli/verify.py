@@ -29,10 +29,11 @@ from mm2py.backfill.verifying.local.so_far import lines_so_far
 from mm2py.backfill.verifying.planning import PartitionPlan
 from mm2py.backfill.verifying.progress import ProgressSink
 from mm2py.backfill.verifying.ranges import ComparedRange
-from mm2py.backfill.verifying.reading import Sides, open_sides
+from mm2py.backfill.verifying.reading import Sides
 from mm2py.backfill.verifying.results import RangeResult, Verification, body, certificate, rows, table
-from mm2py.backfill.verifying.verification import CompareJob, Verifier, WantedRanges
-from mm2py.cli.command import CommandFailed, CommandParser, as_workers_run, number_up_to, within_deadline
+from mm2py.backfill.verifying.verification import CompareJob, WantedRanges
+from mm2py.backfill.verifying.verify_flow import MB, MB_PER_SECOND, verify_flow
+from mm2py.cli.command import CommandParser, number_up_to, teller
 from mm2py.clock import Clock, SystemClock
 from mm2py.command_lines import with_file
 from mm2py.config.configuration import SettingsFile, as_argument, flow_of, read_settings_file
@@ -40,18 +41,14 @@ from mm2py.config.settings import FlowSettings
 from mm2py.errors import ConfigError
 from mm2py.event_loop import loop_factory
 from mm2py.kafka.port import TopicPartition
-from mm2py.logs import make_logger
 from mm2py.moments import age_or_iso_ms
 from mm2py.output import say, write_out
 from mm2py.secret import printable
-from mm2py.status.cluster_inquiry import InquirySide
 from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MB: Final = 1_000_000
-MB_PER_SECOND: Final = 100
 QUIET: Final = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
 SEEDS: Final = 1 << 31
 EVERYWHERE: Final = "local[*]"
@@ -328,34 +325,12 @@ async def _verify(
     job_of: Callable[[Sides], CompareJob],
     sink: ProgressSink,
 ) -> Verification:
-    rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
-    async with open_sides(settings, rng) as sides:
-        await _must_answer(settings, sides)
-        alias = settings.flow.target
-        settings = await within_deadline(alias, as_workers_run(file, settings, sides.brokers[1]), "reading settings")
-        for topic in wanted.topics:
-            settings.source_topic(topic)
-        log = make_logger("warning", "text")
-        verifier = Verifier(settings, sides, clock=SystemClock(), rng=rng, log=log)
+    def job_told(sides: Sides) -> CompareJob:
         if wanted.sample_percent is not None:
             say(f"--sample {wanted.sample_percent:g} --seed {wanted.seed}")
-        return await verifier.verify(wanted, job_of(sides), sink)
+        return job_of(sides)
 
-
-async def _must_answer(settings: FlowSettings, sides: Sides) -> None:
-    """Ask both clusters whether they answer: what follows would wait for them without end.
-
-    Raises:
-        CommandFailed: one does not.
-    """
-    flow = settings.flow
-    asked = [
-        InquirySide(alias, brokers) for alias, brokers in zip((flow.source, flow.target), sides.brokers, strict=True)
-    ]
-    await asyncio.gather(*(one.probe() for one in asked))
-    for one in asked:
-        if one.away:
-            raise CommandFailed(one.away, remedy="")
+    return await verify_flow(file, settings, wanted, job_told, sink, teller(file))
 
 
 def _lines(text: str) -> str:

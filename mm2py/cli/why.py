@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mm2py.cli.command import CommandParser
-from mm2py.cli.flow_look import look_at_flow
-from mm2py.cli.flow_sides import settings_of_workers, sides_of
+from mm2py.cli.flow_sides import settings_of_workers
 from mm2py.clock import SystemClock
 from mm2py.command_lines import with_file
 from mm2py.config.configuration import SettingsFile, as_argument, flow_of, read_settings_file
@@ -25,6 +24,7 @@ from mm2py.flight.inquiry import explain_at
 from mm2py.flight.why_then import PastExplanation, lines_of
 from mm2py.flow import PARTITION_MOST, Flow, parse_flow
 from mm2py.flow_clusters import connect
+from mm2py.flow_sides import sides_of
 from mm2py.logs import make_logger
 from mm2py.moments import MOMENTS, moment_ms, time_text
 from mm2py.output import write_out
@@ -32,6 +32,7 @@ from mm2py.secret import printable
 from mm2py.status.bodies import WhyBody, json_of
 from mm2py.status.cluster_inquiry import InquirySide, patience_of_commands
 from mm2py.status.exit_codes import exit_of_explanation
+from mm2py.status.flow_look import look_at_flow
 from mm2py.status.target_alone import GroupsQuestion
 from mm2py.status.why import OTHERS_MOST, Explanation, Replicated, asked_about, explain_switched_off, explain_topic
 from mm2py.status.why_group import asked_about_group, explain_group

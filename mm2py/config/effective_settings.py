@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from mm2py.config import groups, keys, rest, tables
+from mm2py.config import groups, keys, recovery_keys, rest, tables
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.flow_properties import factor_that_counts, own_layer
 from mm2py.config.inventory import FileItem, nearest, take_inventory
@@ -159,7 +159,7 @@ class _Listing:
         target_admin = self._client("target admin", flow.target, layers.target_admin, Reader.ADMIN)
         if switch is FlowSwitch.HEARTBEATS:
             return SettingsOfFlow(str(flow), switch, "", (heartbeats, producer, target_admin))
-        clients = (
+        clients: tuple[SettingsOfClient, ...] = (
             self._source_connector(layers, own),
             self._checkpoints(flow, layers, own),
             heartbeats,
@@ -169,8 +169,19 @@ class _Listing:
             target_admin,
             self._worker(flow, layers, defaults, own),
         )
+        clients += tuple(filter(None, (self._recoveries(flow.source), self._recoveries(flow.target))))
         refusal = configuration.refused.get(flow)
         return SettingsOfFlow(str(flow), switch, "" if refusal is None else str(refusal), clients)
+
+    def _recoveries(self, cluster: ClusterAlias) -> SettingsOfClient | None:
+        """Return how recoveries connect to a cluster; None: as the flow does."""
+        prefix = f"{cluster}.{recovery_keys.CREDENTIALS.name}"
+        found = tuple(
+            self._of_entry(name.removeprefix(prefix), entry)
+            for name, entry in self._entries.items()
+            if name.startswith(prefix) and name.removeprefix(prefix) in security.SECURITY
+        )
+        return SettingsOfClient("recoveries", cluster, found) if found else None
 
     def of_group(self, target: ClusterAlias) -> SettingsOfClient:
         """Return the settings of the group of workers into a cluster; ZooKeeper's only if it elects the leader."""
@@ -200,14 +211,15 @@ class _Listing:
         names = [name for name in entries if name.startswith((rest.HTTPS.name, rest.ADMIN_HTTPS.name))]
         if with_tls and not any(name.startswith(rest.HTTPS.name) for name in names):
             names += [name for name in entries if name.startswith("ssl.") and name != rest.CLIENT_AUTH.name]
-        providers = [name for name in entries if name.startswith(keys.PROVIDER_SETTINGS.name)]
+        families = (keys.PROVIDER_SETTINGS.name, recovery_keys.HOOKS.name)
+        others = [name for name in entries if name.startswith(families)]
         return (
             SettingsOfClient(
                 "whole file",
                 "",
                 (
                     *(self._row(key, entries) for key in of_worker),
-                    *(self._of_entry(name, entries[name]) for name in providers),
+                    *(self._of_entry(name, entries[name]) for name in others),
                 ),
             ),
             SettingsOfClient(

@@ -15,6 +15,7 @@ from typing import Any
 from mm2py.config.keys import ENABLED
 from mm2py.config.layers import WORKER_TOP_PREFIXES, Layer
 from mm2py.config.properties import PropertyEntry
+from mm2py.config.recovery_keys import CREDENTIALS
 from mm2py.config.row import Key, Status, Table
 from mm2py.config.security.keys import SECURITY
 from mm2py.config.tables import (
@@ -150,6 +151,8 @@ def _find_at_top(name: str) -> tuple[Key[Any] | None, str | None]:
 
 
 def _find_at_cluster(name: str) -> tuple[Key[Any] | None, str | None]:
+    if name.startswith(CREDENTIALS.name):
+        return SECURITY.get(name.removeprefix(CREDENTIALS.name)), None
     found = OWN_CLUSTER.get(name) or WORKER.get(name)
     if found is None:
         found = _client_key(name, ("",)) or _family(name, WORKER_FAMILIES)

@@ -34,6 +34,7 @@ HEADER: Final = (
 WHERE: Final = {
     Reader.FILE: "top",
     Reader.FAMILY: "top",
+    Reader.CLUSTER_FAMILY: "`A.`",
     Reader.CONNECTOR: "top, `A->B.`",
     Reader.FLOW_ONLY: "`A->B.`",
     Reader.WORKER: "`B.`",
@@ -89,7 +90,7 @@ def _rows(section: Section) -> Iterator[str]:
             continue
         default = "" if key.default in (None, "", ()) else f"`{shown_default(key.default)}`"
         where = ", ".join(WHERE[reader] for reader in key.readers)
-        name = f"`{key.name}{'...' if Reader.FAMILY in key.readers else ''}`"
+        name = f"`{key.name}{'...' if key.is_family else ''}`"
         cells = [name, default, where, _change(key), block.text or of_example or "see above"]
         of_example = ""
         yield "| " + " | ".join(cell.replace("\n", " ").replace("|", "\\|") for cell in cells) + " |"

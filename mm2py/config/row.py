@@ -1,8 +1,8 @@
 """The table of settings: what a row says.
 
-A row is written once, in ``keys.py``, ``groups.py``, ``rest.py`` or ``security/keys.py``. From it come how a text is
-read, the field of the typed settings, ``mm2.properties.example`` and ``docs/settings.md`` (``pages.py``), what REST
-shows of it, and whether it changes in place.
+A row is written once, in ``keys.py``, ``groups.py``, ``rest.py``, ``recovery_keys.py`` or ``security/keys.py``. From
+it come how a text is read, the field of the typed settings, ``mm2.properties.example`` and ``docs/settings.md``
+(``pages.py``), what REST shows of it, and whether it changes in place.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class Reader(Enum):
     ADMIN = auto()
     SECURITY = auto()
     """All connections."""
+    CLUSTER_FAMILY = auto()
+    """The same for a cluster."""
     OWN_TOP = auto()
     OWN_CLUSTER = auto()
     OWN_FLOW = auto()
@@ -47,6 +49,7 @@ class Reader(Enum):
 Readers = tuple[Reader, ...]
 BY_FILE: Final = (Reader.FILE,)
 BY_FAMILY: Final = (Reader.FAMILY,)
+BY_CLUSTER_FAMILY: Final = (Reader.CLUSTER_FAMILY,)
 BY_CONNECTOR: Final = (Reader.CONNECTOR,)
 BY_FLOW: Final = (Reader.FLOW_ONLY,)
 BY_WORKER: Final = (Reader.WORKER,)
@@ -89,6 +92,11 @@ class Key(Generic[T]):
     """The field of ``FlowSettings`` that the value alone decides; in s if it ends in ``_s`` and the name in ``.ms``."""
     text: str = ""
     """What it does, its unit and its limits."""
+
+    @property
+    def is_family(self) -> bool:
+        """Whether it stands for all names that begin with its own."""
+        return not {Reader.FAMILY, Reader.CLUSTER_FAMILY}.isdisjoint(self.readers)
 
     def typed(self, value: T) -> Any:
         """Return the value of ``field``."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mm2py.config import groups, keys, rest
+from mm2py.config import groups, keys, recovery_keys, rest
 from mm2py.config.layers import BYTE_ARRAY_CONVERTER, BYTE_ARRAY_SERIALIZER, CONNECTOR_PACKAGE
 from mm2py.config.row import (
     Key,
@@ -45,6 +45,7 @@ SECTIONS = (
     keys.BATCHES,
     keys.REFUSED_RECORDS,
     rest.REST,
+    recovery_keys.RECOVERY,
     keys.LIMITS,
 )
 """In the order of ``mm2.properties.example`` and ``docs/settings.md``."""

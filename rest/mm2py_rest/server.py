@@ -57,6 +57,7 @@ from mm2py_rest.events.sources import GapsSource, GroupSource, QuarantineSource,
 from mm2py_rest.history.keeper import HistoryKeeper
 from mm2py_rest.history.log import HistoryLog
 from mm2py_rest.history.sources import history_sources
+from mm2py_rest.recovery.jobs import RecoveryJobs
 from mm2py_rest.services import Services
 from mm2py_rest.settings.changes import FlowChanges
 from mm2py_rest.settings.loss_changes import LossChanges
@@ -197,7 +198,8 @@ async def serve(options: ServerArguments, file: SettingsFile, log: FilteringBoun
         )
         for flow, history in histories.items()
     ]
-    v1 = V1(file, questions, events, histories, worker=options.worker)
+    recoveries = RecoveryJobs(file, clock, log)
+    v1 = V1(file, questions, events, histories, recoveries=recoveries, worker=options.worker)
     kept_id = SharedAnswer(cluster_id, clock, least_s=CLUSTER_ID_KEPT_S)
     services = Services(configuration, link, live, changes, clock, kept_id.get, v1, offsets, losses)
     stores = {flow: one.store_audit for flow, one in changes.items()}
@@ -222,6 +224,7 @@ async def serve(options: ServerArguments, file: SettingsFile, log: FilteringBoun
             server.should_exit = True
         await events.close()
         await asyncio.wait(serving, timeout=CLOSING_MOST_S)
+        await recoveries.close()
         for task in [*work, linked]:
             task.cancel()
         await asyncio.gather(*work, linked, return_exceptions=True)

@@ -13,6 +13,7 @@ from mm2py_rest.clusters.answers import Answers
 from mm2py_rest.clusters.questions import FlowQuestions
 from mm2py_rest.events.feed import EventFeed
 from mm2py_rest.history.log import HistoryLog
+from mm2py_rest.recovery.jobs import RecoveryJobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,5 +25,6 @@ class V1:
     events: EventFeed = field(default_factory=EventFeed)
     histories: Mapping[Flow, HistoryLog] = field(default_factory=dict)
     answers: Answers = field(default_factory=Answers)
+    recoveries: RecoveryJobs = field(default_factory=RecoveryJobs)
     worker: str = ""
     """The name of this process's worker, as the members of its groups see it."""

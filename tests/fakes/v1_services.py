@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from mm2py.clock import SystemClock
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.settings import Configuration, FlowSettings
+from mm2py.dr.journal import JournalEntry
 from mm2py.dr.readiness import ReadinessFacts, RecoveryReadiness, readiness_of
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.flow import ClusterAlias, Flow, Kind, parse_flow
@@ -190,6 +191,9 @@ class FakeQuestions:
         return readiness_of(
             ReadinessFacts(asked.flow, NOW_MS, verdict=asked.verdict, lag=asked.lag, groups=told.reports)
         )
+
+    async def journal(self) -> tuple[JournalEntry, ...]:
+        return ()
 
     async def quarantined(self) -> list[QuarantinedRecord]:
         return [

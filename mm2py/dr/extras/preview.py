@@ -40,13 +40,15 @@ class ReinstatePreview:
         told.append(f"2. list what only {flow.source} has; now:")
         told += [f"     {line}" for line in ([] if self.found is None else self.found.lines)]
         told.append("3. settle it:")
-        told += [f"     {line}" for line in self._decisions()] or ["     nothing is to be decided"]
+        told += [f"     {line}" for line in self.decisions] or ["     nothing is to be decided"]
         begins = f"start {back} behind what {flow} has brought" if self.turns else f"let {flow} and {back} run"
         told.append(f"4. {begins}; {flow.source} stays fenced until mm2py dr failback")
         told += [f"refused: {one}" for one in self.refused]
         return told
 
-    def _decisions(self) -> list[str]:
+    @property
+    def decisions(self) -> list[str]:
+        """What becomes of each topic of which only the old side has records."""
         if self.found is None:
             return []
         lines: list[str] = []

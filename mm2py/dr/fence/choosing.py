@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from mm2py.checks.principal import principal_of
 from mm2py.checks.rights import PLACEHOLDER
 from mm2py.config.configuration import SettingsFile, flow_of, with_flow
+from mm2py.config.recovery import recovery_security
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import ConfigError
 from mm2py.flow import ClusterAlias, TopicName, parse_flow
@@ -25,7 +26,8 @@ def settings_of_flow(file: SettingsFile, name: str) -> FlowSettings:
 
 
 def own_principals(file: SettingsFile, alias: ClusterAlias, named: Sequence[str] = ()) -> frozenset[str]:
-    """Return under which names a cluster knows mm2py, by the credentials of every flow of the file that concerns it.
+    """Return under which names a cluster knows mm2py, by the credentials of every flow of the file that concerns it,
+    and by those of recoveries.
 
     ``PLACEHOLDER`` is among them if the file does not tell one of them, and none is ``named`` by the operator instead.
     Blocks while key stores are read.
@@ -35,6 +37,9 @@ def own_principals(file: SettingsFile, alias: ClusterAlias, named: Sequence[str]
     flows += [settings_of_flow(file, str(flow)) for flow in configuration.refused]
     clusters = [one for settings in flows for one in (settings.source, settings.target) if one.alias == alias]
     told = {principal_of(one.security)[0] for one in clusters}
+    concerned = [one.flow for one in flows if alias in (one.flow.source, one.flow.target)]
+    of_recoveries = [recovery_security(file.properties.entries, flow, alias) for flow in concerned]
+    told |= {principal_of(security)[0] for security in of_recoveries if security is not None}
     return frozenset((told - {PLACEHOLDER} if named else told) | set(named))
 
 

@@ -33,6 +33,8 @@ class User:
     role: Role
     flows: frozenset[str] | None = None
     """None: all."""
+    recovers: bool = False
+    """May move producers and groups to another cluster, and back. No role includes it."""
 
 
 @dataclass(frozen=True, slots=True)

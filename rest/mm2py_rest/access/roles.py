@@ -20,6 +20,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
+from mm2py.flow import ARROW
 from mm2py.login import host_name
 from mm2py.records.author import REASON_MOST, Author, checked_reason
 from mm2py_rest.access.authentication import unauthorized
@@ -55,6 +56,8 @@ class Requires:
     role: Role
     any_flow: bool = False
     """The route itself shows each caller only the caller's flows."""
+    recovers: bool = False
+    """The caller needs the role ``recover`` as well, and both directions: each is turned round."""
 
     async def __call__(self, request: Request) -> None:
         """Raises: RestError, 401 no user is known, or 403 this caller may not."""
@@ -70,6 +73,16 @@ class Requires:
             raise RestError(403, f"{caller.user.name} may only use some flows; this takes a user of all.")
         if flow is not None and not caller.may_see(flow):
             raise RestError(403, f"{caller.user.name} may not use this flow.")
+        if self.recovers:
+            self._check_recovers(caller, flow)
+
+    def _check_recovers(self, caller: Caller, flow: str | None) -> None:
+        name = caller.user.name
+        if not caller.user.recovers:
+            raise RestError(403, f"{name} may not recover clusters; this takes a user with the role recover.")
+        source, arrow, target = (flow or "").partition(ARROW)
+        if not caller.may_see(f"{target}{arrow}{source}"):
+            raise RestError(403, f"{name} may not use the flow back, which a recovery turns round as well.")
 
     def still_holds(self, request: Request) -> Callable[[], Awaitable[bool]]:
         """Return a function that checks, during a long answer, whether its caller may still receive it.
@@ -101,6 +114,7 @@ READER: Final = Depends(READS)
 ANY_READER: Final = Depends(Requires(Role.READER, any_flow=True))
 OPERATOR: Final = Depends(Requires(Role.OPERATOR))
 ADMIN: Final = Depends(Requires(Role.ADMIN))
+RECOVERER: Final = Depends(Requires(Role.READER, recovers=True))
 
 
 def caller_of(request: Request) -> Caller:

@@ -1,7 +1,7 @@
 """``rest.users.file``: users, what proves them, their roles and flows; read again when it changes.
 
-One user a line, ``name:proof:role`` or ``name:proof:role:flows``. Flows are separated by blanks; without flows the role
-applies to all of them. The proof of a user is one of
+One user a line, ``name:proof:role`` or ``name:proof:role:flows``. ``+recover`` behind a role lets a user recover, too.
+Flows are separated by blanks; without flows the role applies to all of them. The proof of a user is one of
 
 * ``$scrypt$...``: a password, sent as HTTP's basic authentication; ``mm2py hash-password`` makes the text.
 * ``$sha256$...``: a bearer token; ``mm2py hash-password --token`` makes the text.
@@ -30,10 +30,12 @@ from mm2py_rest.access.hashes import BadHash, PasswordHash, parse_password_hash,
 
 FILE_MAX_BYTES: Final = 1 << 20
 _LINE: Final = re.compile(
-    r"(?P<name>[^:\s][^:]*):(?P<proof>\$.+):(?P<role>reader|operator|admin)(?::(?P<flows>[^:]*))?"
+    r"(?P<name>[^:\s][^:]*):(?P<proof>\$.+):(?P<role>reader|operator|admin|recover)(?P<recovers>\+recover)?(?::(?P<flows>[^:]*))?"
 )
 _DNS_NAME: Final = re.compile(r"(?:[\w*-]+\.)*\w*[a-z][\w-]*", re.IGNORECASE | re.ASCII)
 """The last label has a letter, so that it is no IP address."""
+RECOVER: Final = "recover"
+"""The role of who may recover: alone, or behind another one, as in ``operator+recover``."""
 _ROLES: Final = {role.name.lower(): role for role in Role}
 
 
@@ -71,8 +73,10 @@ def parse_users(text: str, where: str) -> Users:
             continue
         match = _LINE.fullmatch(bare)
         if match is None:
-            raise _wrong(where, number, "not name:proof:role or name:proof:role:flows, with reader, operator or admin")
-        user = User(match["name"], _ROLES[match["role"]], _flows(match["flows"], where, number))
+            raise _wrong(where, number, "not name:proof:role or name:proof:role:flows, with a role that is there")
+        role = _ROLES.get(match["role"], Role.READER)
+        recovers = match["recovers"] is not None or match["role"] == RECOVER
+        user = User(match["name"], role, _flows(match["flows"], where, number), recovers)
         if user.name in seen:
             raise _wrong(where, number, "of a user who has a line already")
         seen.add(user.name)

@@ -1,4 +1,4 @@
-"""Questions about one flow that its clusters are asked only on request: groups, translations, quarantine, log starts.
+"""Questions about one flow that its clusters are asked only on request: groups, translations, quarantine, recoveries.
 
 They use other connections than the looks at the clusters: a ledger that takes long to read delays no look.
 """
@@ -15,6 +15,8 @@ from typing import Any, Final, TypeVar
 from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.settings import FlowSettings
+from mm2py.dr.journal import JournalEntry
+from mm2py.dr.journal_topic import read_agreed
 from mm2py.dr.readiness import RecoveryReadiness, readiness_of, target_away
 from mm2py.dr.readiness_inquiry import LookedAt, ask_readiness
 from mm2py.errors import Mm2Error
@@ -41,6 +43,7 @@ ANSWER_MOST_S: Final = 30.0
 STARTS_MOST_S: Final = 2.0
 """If the source does not report log starts in time, the answer has none."""
 TOPICS_KEPT_MOST: Final = 200
+JOURNAL_KEPT_S: Final = 0.5
 
 T = TypeVar("T")
 
@@ -66,7 +69,9 @@ class FlowQuestions:
         self._offsets: tuple[FlowSettings, OffsetsQuestion] | None = None
         self._translating = asyncio.Lock()
         self._looking_back = asyncio.Lock()
-        self._looking_over = asyncio.Lock()
+        self._journal = SharedAnswer(self._ask_journal, clock, least_s=JOURNAL_KEPT_S)
+        self._looked_over: tuple[SettingsFile, FlowSettings, FlowReport, Mapping[ClusterAlias, str]] | None = None
+        self._readiness = SharedAnswer(self._ask_readiness, clock)
         self._quarantine: SharedAnswer[list[QuarantinedRecord]] | None = None
         self._starts: dict[str, SharedAnswer[dict[int, int]]] = {}
 
@@ -144,7 +149,7 @@ class FlowQuestions:
     async def readiness(
         self, file: SettingsFile, settings: FlowSettings, asked: FlowReport, clusters: Mapping[ClusterAlias, str]
     ) -> RecoveryReadiness:
-        """Return whether the flow is ready for a cutover and a failover. One caller waits for the other: it asks much.
+        """Return whether the flow is ready for a cutover and a failover. It asks much: callers share an answer.
 
         Args:
             file: the worker's.
@@ -154,25 +159,45 @@ class FlowQuestions:
             RestError: not in time.
         """
 
-        async def ask() -> RecoveryReadiness:
-            async with self._looking_over:
-                source, target = self._both()
-                await asyncio.gather(source.probe(), target.probe())
-                flow, at_ms = self.settings.flow, self._clock.wall_ms()
-                away = clusters.get(flow.source, "") or source.away, clusters.get(flow.target, "") or target.away
-                if away[1]:
-                    return target_away(flow, at_ms, *away)
-                reports, unread = None, ""
-                if settings.checkpoints is not None:
-                    try:
-                        _, unread, reports = await self.groups(settings)
-                    except TargetUnread as error:
-                        unread = str(error)
-                looked = LookedAt(at_ms, *away, asked, reports, unread)
-                rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
-                return readiness_of(await ask_readiness(file, looked, source, target, clock=self._clock, rng=rng))
+        self._looked_over = file, settings, asked, clusters
+        return await self._in_time(self._readiness.get(), "looking over what a recovery needs")
 
-        return await self._in_time(ask(), "looking over what a recovery needs")
+    async def _ask_readiness(self) -> RecoveryReadiness:
+        """Answer by the last look that a caller has brought."""
+        assert self._looked_over is not None  # noqa: S101
+        file, settings, asked, clusters = self._looked_over
+        source, target = self._both()
+        await asyncio.gather(source.probe(), target.probe())
+        flow, at_ms = self.settings.flow, self._clock.wall_ms()
+        away = clusters.get(flow.source, "") or source.away, clusters.get(flow.target, "") or target.away
+        if away[1]:
+            return target_away(flow, at_ms, *away)
+        reports, unread = None, ""
+        if settings.checkpoints is not None:
+            try:
+                _, unread, reports = await self.groups(settings)
+            except TargetUnread as error:
+                unread = str(error)
+        looked = LookedAt(at_ms, *away, asked, reports, unread)
+        rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
+        return readiness_of(await ask_readiness(file, looked, source, target, clock=self._clock, rng=rng))
+
+    async def journal(self) -> tuple[JournalEntry, ...]:
+        """Return what the journals of recoveries say, on the clusters that answer.
+
+        Raises:
+            JournalsDisagree, JournalUnreadable, KafkaError: they do not tell.
+            RestError: neither answers, or not in time.
+        """
+        return await self._in_time(self._journal.get(), "reading the journals of recoveries")
+
+    async def _ask_journal(self) -> tuple[JournalEntry, ...]:
+        sides = self._both()
+        await asyncio.gather(*(side.probe() for side in sides))
+        answering = {side.alias: side.brokers for side in sides if not side.away}
+        if not answering:
+            raise RestError(503, sides[0].away, {"Retry-After": "5"})
+        return tuple((await read_agreed(self.settings.flow, answering)).entries)
 
     async def quarantined(self) -> list[QuarantinedRecord]:
         """Return the records in quarantine. Raises: RestError, as ``groups``; others as ``QuarantineTable.follow``."""

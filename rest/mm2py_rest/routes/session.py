@@ -21,6 +21,8 @@ class SessionBody(JsonBody):
 
     user: str
     role: str
+    recovers: bool
+    """The user may recover, too."""
     flows: tuple[str, ...] | None
     """Null: all."""
     login: Login
@@ -40,6 +42,7 @@ async def get_session(services: Shared, who: Who, request: Request) -> SessionBo
     return SessionBody(
         user=who.user.name,
         role=who.user.role.name.lower(),
+        recovers=who.user.recovers,
         flows=None if who.user.flows is None else tuple(sorted(who.user.flows)),
         login=getattr(request.state, LOGIN_KEY, Login.NONE),
         is_session=session is not None,

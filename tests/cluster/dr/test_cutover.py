@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -33,6 +33,7 @@ pytestmark = pytest.mark.timeout(600 * PATIENCE)
 
 PARTITIONS: Final = 2
 BATCH: Final = 20
+S = TypeVar("S", bound="CutoverScene")
 PREFIXED, IDENTITY = "DefaultReplicationPolicy", "IdentityReplicationPolicy"
 RUN_S: Final = 240.0 * PATIENCE
 """How long one call of a verb may take."""
@@ -75,6 +76,7 @@ class CutoverScene:
                     "config.storage.replication.factor": 1,
                     f"{self.a}.consumer.isolation.level": "read_committed",
                     **standby,
+                    **self.more_properties(),
                 },
             )
         )
@@ -87,6 +89,10 @@ class CutoverScene:
         self._over = threading.Event()
         self._no_load = threading.Event()
         self._is_quiet = threading.Event()
+
+    def more_properties(self) -> dict[str, Any]:
+        """What else the file says."""
+        return {}
 
     # The clients
 
@@ -251,7 +257,8 @@ def scene_of(source: KafkaCluster, target: KafkaCluster, folder: Path, policy: s
 
 
 @contextmanager
-def running_scene(scene: CutoverScene) -> Iterator[CutoverScene]:
+def running_scene(scene: S) -> Iterator[S]:
+    """Run a scene: clients work all the time, and in the end everything is where it has to be, once."""
     with scene.run:
         scene.run.wait_for_event("topics.copying", flow=scene.flow)
         with scene.load():

@@ -7,9 +7,8 @@ import asyncio
 import pytest
 
 from mm2py.cli.command import CommandFailed
-from mm2py.cli.dr_fence import of_both
-from mm2py.cli.flow_sides import FlowSides
 from mm2py.flow import ClusterAlias
+from mm2py.flow_sides import FlowSides, of_both
 from mm2py.status.cluster_inquiry import InquirySide
 from tests.scenarios.standby.test_turn_command import MutableLine
 from tests.scenarios.world import World

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from mm2py.cli.command import CommandFailed
-from mm2py.cli.flow_sides import FlowSides
 from mm2py.cli.group_move import GroupMoveCommand
 from mm2py.cli.groups import parse_arguments
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import ConfigError
 from mm2py.flow import ClusterAlias
+from mm2py.flow_sides import FlowSides
 from mm2py.shared_settings.config_log import ConfigTable
 from mm2py.status.cluster_inquiry import InquirySide
 from tests.scenarios.dr.test_group_moves import ORDERS, unsynced_world

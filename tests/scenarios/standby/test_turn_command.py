@@ -12,10 +12,10 @@ import pytest
 
 from mm2py.cli.command import CommandFailed
 from mm2py.cli.dr_turn import TurnCommand, parse_arguments
-from mm2py.cli.flow_sides import FlowSides
 from mm2py.config.configuration import flow_of
 from mm2py.config.settings import FlowSettings
 from mm2py.flow import Flow
+from mm2py.flow_sides import FlowSides
 from mm2py.kafka.port import BrokerId
 from mm2py.status.cluster_inquiry import InquirySide
 from tests.fakes.broker.broker_model import ClusterModel

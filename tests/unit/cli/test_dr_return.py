@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from mm2py.cli import dr_extras, dr_failback, dr_reinstate
-from mm2py.cli.command import CommandFailed
 from mm2py.cli.dr_reinstate import choice_of
 from mm2py.cli.dr_run import options_of
+from mm2py.dr.calls.asking import RecoveryRefused
+from mm2py.dr.calls.failback_call import refuse_failback
 from mm2py.dr.extras.settlement import ExtrasChoice
 from mm2py.dr.journal import JournalEntry
 from mm2py.dr.states import RecoveryEvent, RecoveryState, RecoveryVerb
@@ -47,11 +48,11 @@ def standing(verb: RecoveryVerb, flow: Flow, state: RecoveryState) -> JournalEnt
     ],
 )
 def test_a_failback_needs_a_reinstated_source(last: JournalEntry | None, why: str) -> None:
-    with pytest.raises(CommandFailed, match=why):
-        dr_failback.refuse_failback(last, FORTH)
+    with pytest.raises(RecoveryRefused, match=why):
+        refuse_failback(last, FORTH)
 
 
 def test_a_failback_begins_behind_the_reinstatement_and_goes_on_after_a_kill() -> None:
-    dr_failback.refuse_failback(standing(RecoveryVerb.FAILOVER, FORTH, RecoveryState.COMPLETE), FORTH)
-    dr_failback.refuse_failback(standing(RecoveryVerb.CUTOVER, BACK, RecoveryState.FENCED), FORTH)
+    refuse_failback(standing(RecoveryVerb.FAILOVER, FORTH, RecoveryState.COMPLETE), FORTH)
+    refuse_failback(standing(RecoveryVerb.CUTOVER, BACK, RecoveryState.FENCED), FORTH)
     assert dr_failback.parse_arguments([*ASKED, "--reverse-window", "2h"]).reverse_window == "2h"

@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 from mm2py.cli.gaps import gaps_json
 from mm2py.config.flow_properties import stored_keys
 from mm2py.config.origins import SettingOrigin
+from mm2py.dr.calls.verbs import VERBS
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.flow_history.rings import FlowHistory
 from mm2py.group.membership import GroupState
@@ -575,14 +576,15 @@ def test_a_wrong_question_to_the_ledger_is_an_error_that_says_so() -> None:
     assert "offset" in get("flows/A->B/translate?topic=orders&partition=0", status=400)["message"]
 
 
-def test_nothing_under_v1_changes_anything_but_what_operators_do_to_a_topic_or_a_partition() -> None:
+def test_nothing_under_v1_changes_anything_but_operators_at_a_topic_or_a_partition_and_recoveries() -> None:
     paths = client().get("/openapi.json").json()["paths"]
     changing = {path for path, methods in paths.items() if path.startswith("/v1") and set(methods) != {"get"}}
     topic = "/v1/flows/{flow}/topics/{topic}"
     pauses = {f"{topic}{part}/{verb}" for part in ("", "/partitions/{partition}") for verb in ("pause", "resume")}
     losses = {f"{topic}/partitions/{{partition}}/accept", f"{topic}/replay"}
     validates = {"/v1/flows/{flow}/config/validate"}  # and changes nothing
-    assert changing == {f"{topic}/restart", *pauses, *losses, *validates}
+    recoveries = {f"/v1/flows/{{flow}}/dr/{verb}" for verb in VERBS}
+    assert changing == {f"{topic}/restart", *pauses, *losses, *validates, *recoveries}
 
 
 def test_openapi_describes_each_field_and_has_an_example_of_each_error() -> None:

@@ -1,6 +1,6 @@
 """``/v1``: what operators ask. Each list is paged, each error has Connect's shape.
 
-All routes here only read; ``routes/restarts.py`` and ``routes/pauses.py`` have those that change something.
+All routes here only read; those that change something are in ``routes``, as ``restarts.py`` and ``recoveries.py``.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""One look at a flow from its two clusters, for commands that need to know its topics. It asks no worker."""
+"""One look at a flow from its two clusters, for who needs to know its topics once. It asks no worker."""
 
 from __future__ import annotations
 

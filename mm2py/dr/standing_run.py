@@ -1,15 +1,14 @@
-"""How a pair of clusters stands by the recovery journals, for commands that must not disturb an open run."""
+"""How a pair of clusters stands by the recovery journals, for what must not disturb an open run."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 
-from mm2py.cli.command import DEADLINE_S, CommandFailed
-from mm2py.cli.flow_sides import FlowSides
 from mm2py.dr.journal import JournalEntry, standing_entry
 from mm2py.dr.journal_topic import read_agreed
 from mm2py.flow import Flow
+from mm2py.flow_sides import DEADLINE_S, ClusterFailed, FlowSides
 from mm2py.kafka.errors import BrokerRefused, Reaction
 
 
@@ -19,14 +18,14 @@ async def standing_run(flow: Flow, sides: FlowSides, say: Callable[[str], None])
 
     Raises:
         JournalsDisagree, JournalUnreadable: it is not known what was done.
-        CommandFailed: a cluster does not answer in time.
+        ClusterFailed: a cluster does not answer in time.
     """
-    there = {side.alias: side.brokers for side in sides if not side.away}
+    there = sides.answering
     try:
         async with asyncio.timeout(DEADLINE_S):
             return standing_entry((await read_agreed(flow, there)).entries)
     except TimeoutError as error:
-        raise CommandFailed(
+        raise ClusterFailed(
             f"{' and '.join(there)}: the recovery journal was not read within {DEADLINE_S:g} s.", remedy="Ask again."
         ) from error
     except BrokerRefused as error:

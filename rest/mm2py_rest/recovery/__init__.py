@@ -1,0 +1,1 @@
+"""The recoveries that this REST process carries out."""
