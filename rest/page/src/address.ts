@@ -2,9 +2,9 @@
 
 import { useSyncExternalStore } from "preact/compat";
 
-export const VIEWS = ["flows", "topics", "groups", "gaps", "workers", "events", "settings"] as const;
+export const VIEWS = ["flows", "topics", "groups", "gaps", "recovery", "workers", "events", "settings"] as const;
 /** Of one flow, which a user of some flows may see as well. */
-export const OF_A_FLOW: readonly View[] = ["topics", "groups", "gaps", "settings"];
+export const OF_A_FLOW: readonly View[] = ["topics", "groups", "gaps", "recovery", "settings"];
 export type View = (typeof VIEWS)[number];
 export const RANGES = ["1h", "6h", "24h"] as const;
 

@@ -32,6 +32,8 @@ export interface Page<T> {
 export interface Session {
   user: string;
   role: string;
+  /** May recover, too. */
+  recovers: boolean;
   flows: string[] | null;
   login: "users" | "token" | "none";
   is_session: boolean;
@@ -301,6 +303,75 @@ export interface SettingsBody {
   flow: string;
   stored: { version: number; by: string; at_ms: number; user: string; host: string; reason: string } | null;
   settings: SettingBody[];
+}
+
+export interface RecoveryCheck {
+  text: string;
+  at_ms: number;
+  cutover: string;
+  failover: string;
+  obstacles: { kind: string; text: string; way_out: string; is_doubt: boolean }[];
+}
+
+export interface RecoveryJob {
+  id: string;
+  verb: string;
+  flow: string;
+  user: string;
+  reason: string;
+  begun_at_ms: number;
+  ended_at_ms: number | null;
+  exit_code: number | null;
+  lines: string[];
+  now: string;
+  text: string;
+}
+
+export interface RecoveryVerb {
+  verb: string;
+  text: string;
+  options: string[];
+}
+
+export interface RecoveryRun {
+  run: string;
+  verb: string;
+  flow: string;
+  state: string;
+  begun_ms: number;
+  steps: {
+    number: number;
+    at_ms: number;
+    state: string;
+    event: string;
+    took_ms: number | null;
+    user: string;
+    text: string;
+  }[];
+}
+
+export interface RecoveriesBody {
+  standing: { run: string; verb: string; flow: string; state: string; at_ms: number | null };
+  problem: string;
+  why_not: string;
+  verbs: RecoveryVerb[];
+  hooks: string[];
+  job: RecoveryJob | null;
+  runs: RecoveryRun[];
+}
+
+export interface RecoveryPlan {
+  hash: string;
+  lines: string[];
+  may_begin: boolean;
+  why_not: string;
+  goes_on: boolean;
+  command: string;
+}
+
+export interface RecoveryCalled {
+  plan: RecoveryPlan;
+  job: RecoveryJob | null;
 }
 
 export interface EventBody {

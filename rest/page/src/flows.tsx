@@ -101,6 +101,11 @@ function FlowCard(props: { flow: FlowBody; range: string; lookedAt: number; stal
         </p>
       )}
       {flow.verdict && <Figures flow={flow} />}
+      {flow.verdict && (
+        <p>
+          <Link to={at({ view: "recovery", flow: flow.flow })}>Recovery: cutover, rollback, fence</Link>
+        </p>
+      )}
       {flow.verdict && <Verbs verbs={verbsOfFlow(flow)} of={flow.flow} />}
       {flow.verdict && <FlowChart flow={flow.flow} range={range} lookedAt={lookedAt} />}
     </article>

@@ -10,6 +10,7 @@ import { GroupsView } from "./groups";
 import { LoginView } from "./login";
 import { useStale } from "./parts";
 import { type Polled, session as ofPolls, usePolled } from "./poll";
+import { RecoveryView } from "./recovery";
 import { Search } from "./search";
 import { note } from "./seen";
 import { SettingsView } from "./settings";
@@ -179,6 +180,7 @@ function Signed({ session, problem, onLogOut }: { session: Session; problem: str
         {address.view === "topics" && <TopicsView address={address} flows={flows} />}
         {address.view === "groups" && <GroupsView address={address} flows={flows} />}
         {address.view === "gaps" && <GapsView address={address} flows={flows} />}
+        {address.view === "recovery" && <RecoveryView address={address} flows={flows} />}
         {address.view === "settings" && <SettingsView address={address} flows={flows} />}
         {address.view === "workers" && <WorkersView address={address} flows={flows} />}
         {address.view === "events" && <EventsView address={address} events={seesAll ? events : NOT_SEEN} />}

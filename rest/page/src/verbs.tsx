@@ -132,13 +132,16 @@ export const Reason = (props: { reason: string; onReason: (reason: string) => vo
   </label>
 );
 
+/** curl asks for the password itself, so that it is not among its arguments. */
+export const userOfCurl = (who: Session) =>
+  who.login === "none" ? "" : ` -u ${quoted(who.login === "token" ? "mm2py" : who.user)}`;
+
 /** How to do the same by curl, and by a command where there is one. */
 export function Same({ verb, reason, who }: { verb: Verb; reason: string; who: Session }) {
-  const user = who.login === "none" ? "" : ` -u ${quoted(who.login === "token" ? "mm2py" : who.user)}`;
+  const user = userOfCurl(who);
   const body = verb.body?.(reason);
   const headers = { ...(body ? { "Content-Type": "application/json" } : {}), ...verb.headers };
   const more = Object.entries(headers).map(([name, value]) => ` -H ${quoted(`${name}: ${value}`)}`);
-  // curl asks for the password itself, so that it is not among its arguments
   const curl = `curl${user} -X ${verb.method}${more.join("")}${body ? ` -d ${quoted(JSON.stringify(body))}` : ""}`;
   return (
     <>
@@ -177,7 +180,7 @@ export function whyNot(failed: unknown, who: Session): string {
   return isKnown ? failed.message : `${failed.message} It may have been done all the same: look at Events.`;
 }
 
-function Copied({ name, text }: { name: string; text: string }) {
+export function Copied({ name, text }: { name: string; text: string }) {
   const [isCopied, setCopied] = useState(false);
   const copy = () => navigator.clipboard.writeText(text).then(() => setCopied(true));
   useEffect(() => setCopied(false), [text]);

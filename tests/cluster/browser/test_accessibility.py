@@ -16,7 +16,7 @@ from tests.cluster.running import wait_until
 OpenTab = Callable[[str], Tab]
 AXE: Final = Path(__file__).parents[3] / "rest/page/node_modules/axe-core/axe.min.js"
 """Of npm: `make page` installs it beside what the page is built of."""
-VIEWS: Final = ("flows", "topics", "groups", "gaps", "workers", "events", "settings")
+VIEWS: Final = ("flows", "topics", "groups", "gaps", "recovery", "workers", "events", "settings")
 LOADED: Final = "Asking for"
 RUN: Final = "async () => (await axe.run(document)).violations.map(one => [one.id, one.nodes.map(node => node.html)])"
 
