@@ -103,7 +103,7 @@ function FlowCard(props: { flow: FlowBody; range: string; lookedAt: number; stal
       {flow.verdict && <Figures flow={flow} />}
       {flow.verdict && (
         <p>
-          <Link to={at({ view: "recovery", flow: flow.flow })}>Recovery: cutover, rollback, fence</Link>
+          <Link to={at({ view: "recovery", flow: flow.flow })}>Recovery: cutover, failover, return, fence</Link>
         </p>
       )}
       {flow.verdict && <Verbs verbs={verbsOfFlow(flow)} of={flow.flow} />}

@@ -172,7 +172,13 @@ type Options = Record<string, string | boolean>;
 /** What is asked for in the window; each option of the verb that has a field here. */
 const CHECKS: Record<string, string> = {
   accept_unproven_fence: "Fence although the plan names what it cannot prove",
-  unverified: "Complete it although mm2py has not compared what was switched",
+  accept_coupled: "Move topics although transactions write to others with them",
+  end_hanging: "Abort the transactions that are open on the fenced topics",
+  unverified: "Complete it without comparing what was switched",
+  accept_loss: "What the plan names as lost is accepted",
+  source_is_lost: "Fail over although the source answers",
+  replay: "Write the records that only the source has to the target",
+  leave_all: "Leave those for which nothing else is said",
   leave_extras: "Go on although the other cluster has records that neither flow wrote",
 };
 const HOOKS: Record<string, string> = {
@@ -182,6 +188,11 @@ const HOOKS: Record<string, string> = {
 const LISTS: Record<string, string> = {
   topics: "Only these topics (separated by blanks)",
   leave_group: "Groups that stay (separated by blanks)",
+  leave: "Leave the records of these topics on the source (separated by blanks)",
+};
+const TEXTS: Record<string, string> = {
+  to: "Groups go on at: latest, safe, or a time",
+  export_topic: "Write them to this topic of the target, with their origin",
 };
 
 const sent = (options: Options) =>
@@ -298,9 +309,9 @@ function Fields(props: {
           </select>
         </label>
       ))}
-      {names.filter((name) => name in LISTS).map((name) => (
+      {names.filter((name) => name in LISTS || name in TEXTS).map((name) => (
         <label key={name}>
-          {LISTS[name]}{" "}
+          {LISTS[name] ?? TEXTS[name]}{" "}
           <input
             value={String(options[name] ?? "")}
             onInput={(event) => onSet(name, event.currentTarget.value)}
