@@ -19,14 +19,14 @@ from typing import Any, Final
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.backfill.verifying.results import Verification
-from mm2py.cli.command import CommandFailed, CommandParser, number_up_to
-from mm2py.cli.dr_check import ask_flow_readiness
-from mm2py.cli.dr_fence import may_change, require, say_lines
-from mm2py.cli.flow_sides import FlowSides, settings_of_workers, sides_of
+from mm2py.cli.command import CommandFailed, CommandParser, number_up_to, teller
+from mm2py.cli.dr_calls import may_change, say_lines
+from mm2py.cli.flow_sides import settings_of_workers
 from mm2py.clock import SystemClock
 from mm2py.command_lines import with_file
 from mm2py.config.configuration import SettingsFile, flow_of, read_settings_file
 from mm2py.config.settings import FlowSettings
+from mm2py.dr.credentials import as_recovery
 from mm2py.dr.drill.comparison import compare_copies
 from mm2py.dr.drill.drill_log import keep_drill
 from mm2py.dr.drill.group_drill import GroupDriller
@@ -35,8 +35,10 @@ from mm2py.dr.drill.positions import DrillPlan, DrillPositions
 from mm2py.dr.drill.printout import heading, plan_lines, report_lines
 from mm2py.dr.drill.report import DrillReport, report_body
 from mm2py.dr.drill.shadow_groups import delete_left, new_run
+from mm2py.dr.flow_readiness import ask_flow_readiness
 from mm2py.dr.readiness import RecoveryReadiness
 from mm2py.errors import ConfigError
+from mm2py.flow_sides import FlowSides, require, sides_of
 from mm2py.kafka.cluster import until_answered
 from mm2py.login import author_here
 from mm2py.logs import make_logger
@@ -145,13 +147,13 @@ class DrillCall:
     async def run(self, by_file: FlowSettings) -> int:
         """Do it. Raises: as ``run`` of the module."""
         options, log = self.options, make_logger("warning", "text")
-        async with sides_of("dr", by_file) as sides:
+        async with sides_of("dr", as_recovery(self.file, by_file)) as sides:
             require(sides)
             settings, _ = await settings_of_workers(self.file, by_file, sides.target)
             begun_ms = self._clock.wall_ms()
             drill_run = new_run(begun_ms, self._rng)
             say("asking both clusters whether the flow is ready")
-            readiness = await ask_flow_readiness(self.file, by_file)
+            readiness = await ask_flow_readiness(self.file, by_file, teller(self.file))
             to_ms = self._to_ms(readiness, begun_ms)
             source, target = sides.source.brokers, sides.target.brokers
             driller = GroupDriller(settings, source, target, drill_run, self._clock, log)
@@ -229,7 +231,7 @@ class DrillCall:
             say_lines([with_file(line, self.file.argument) for line in plan_lines(plan, str(settings.flow))])
         if options.plan:
             return EXIT_CHANGES
-        return may_change(say_lines, "Drill?", yes=options.yes)
+        return may_change(lambda line: say_lines([line]), "Drill?", yes=options.yes)
 
     async def _compare(self, settings: FlowSettings, log: FilteringBoundLogger) -> Verification | None:
         options = self.options

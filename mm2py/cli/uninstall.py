@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Final
 
 from mm2py.cli.command import CommandFailed, CommandParser, within_deadline
-from mm2py.cli.dr_fence import may_change, say_lines
-from mm2py.cli.flow_sides import settings_of_workers, sides_of
+from mm2py.cli.dr_calls import may_change, say_lines
+from mm2py.cli.flow_sides import settings_of_workers
 from mm2py.clock import SystemClock
 from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.settings import FlowSettings
 from mm2py.dr.fence.choosing import settings_of_flow
 from mm2py.flow import ClusterAlias
+from mm2py.flow_sides import sides_of
 from mm2py.kafka.port import Brokers
 from mm2py.output import write_out
 from mm2py.secret import printable
@@ -148,7 +149,7 @@ def _code_of(plan: UninstallPlan, options: UninstallArguments, say: Callable[[Se
         return EXIT_DONE
     if options.plan:
         return EXIT_CHANGES
-    return may_change(say, f"Remove this of {plan.flow}?", yes=options.yes)
+    return may_change(lambda line: say([line]), f"Remove this of {plan.flow}?", yes=options.yes)
 
 
 async def _carry_out(
