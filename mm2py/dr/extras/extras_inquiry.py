@@ -6,6 +6,7 @@ sequences, and then on the old side (``copying/recovery.py``), as the next owner
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -31,6 +32,9 @@ from mm2py.records.source_offset import BY_OPERATOR, StoredPosition
 CHANNEL: Final = "extras"
 END_PATIENCE_S: Final = 3.0
 """How long the old side's log may seem shorter than what was copied from it."""
+
+
+LEADERS_WITHIN_S: Final = 30.0
 
 
 class NoLeader(Mm2Error):
@@ -65,8 +69,20 @@ class ExtrasInquiry:
     async def look(self, topics: Sequence[str]) -> ExtrasFound:
         """Return what was found in topics, by their names on the source.
 
+        A cluster that has just come back elects leaders for a while: it is asked again for ``LEADERS_WITHIN_S``.
+
         Raises: NoLeader; DamagedTopic, a batch cannot be read; KafkaError, a cluster does not answer, or refuses.
         """
+        until_s = self._pair.clock.monotonic() + LEADERS_WITHIN_S
+        while True:
+            try:
+                return await self._look(topics)
+            except NoLeader:
+                if self._pair.clock.monotonic() >= until_s:
+                    raise
+            await asyncio.sleep(1.0)
+
+    async def _look(self, topics: Sequence[str]) -> ExtrasFound:
         rng, policy = self._pair.rng, self._settings
         positions = await stored_positions(self._settings, self._target, rng=rng)
         arrived: Mapping[TopicPartition, StoredPosition] = {}
