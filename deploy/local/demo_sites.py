@@ -101,6 +101,8 @@ class SitesDemo:
         self._starts: dict[tuple[Flow, str], dict[int, int]] = {}
         """Where a copy of a rebuilt source begins, by partition. What is before it was compared before."""
         self._before_rebuild: list[Report] = []
+        self._lost: dict[tuple[ClusterAlias, str], int] = {}
+        """How many records the topics of a rebuilt site had, of which other sites keep the copies."""
 
     def __enter__(self) -> SitesDemo:
         return self
@@ -144,12 +146,18 @@ class SitesDemo:
                 raise SiteStepFailed(f"The worker of {name} ended with exit code {code}.")
 
     def await_copies(self) -> None:
-        """Wait until every flow has copied what its source has now, in the order in which a record passes them."""
+        """Wait until every copy has what clients have written, in the order in which a record passes the flows.
+
+        Offsets are counted, and fences take some in a copy: it may lack a few records yet. ``compare`` waits for these.
+        """
         for flow, topics in self._copies.items():
             for topic, remote in topics.items():
-                goal = self._count(flow.source, topic) + sum(self._starts.get((flow, topic), {}).values())
+                alias, name = origin = self._origin(flow, topic)
+                goal = self._count(alias, name)
+                if site_of(alias) != site_of(flow.target):
+                    goal += self._lost.get(origin, 0)
                 copied = functools.partial(self._has, flow.target, remote, goal)
-                self._wait(copied, f"{flow} has copied what {topic} has, so that {remote} has {goal:,} records")
+                self._wait(copied, f"{flow} has copied to {remote} what {name} on {alias} has, {goal:,} records")
 
     def change_setting(self) -> None:
         """Change a setting at one site, over REST, and see every worker of the flow follow it."""
@@ -201,7 +209,8 @@ class SitesDemo:
         own = [alias for alias in self.clusters if site_of(alias) == site]
         self.stop_workers(site)
         out = [flow for flow in self.flows if flow.source in own and flow.target not in own]
-        self._before_rebuild = self.compare(out)
+        self._before_rebuild = self.compare(out, wait_s=CAUGHT_UP_S)
+        self._lost = {(alias, own_topic(alias)): self._count(alias, own_topic(alias)) for alias in own}
         for flow in out:
             for topic, remote in self._copies[flow].items():
                 self._starts[flow, topic] = self._ends(flow.target, remote)
@@ -244,6 +253,7 @@ class SitesDemo:
         return [*self._before_rebuild, *self.compare(self.flows, wait_s=CAUGHT_UP_S)]
 
     def compare(self, flows: Sequence[Flow], *, wait_s: float = 0.0) -> list[Report]:
+        """Compare the topics of these flows; partitions that lag are given so much time."""
         return [
             check_copy(
                 self.clusters[flow.source].bootstrap,
@@ -257,6 +267,13 @@ class SitesDemo:
         ]
 
     # Looking
+
+    @staticmethod
+    def _origin(flow: Flow, topic: str) -> tuple[ClusterAlias, str]:
+        """Return the cluster on which clients write a topic, and its name there."""
+        name = ADDED if topic.endswith(ADDED) else topic.rpartition(".")[2]
+        way = topic.removesuffix(name).rstrip(".")
+        return ClusterAlias(way.rpartition(".")[2]) if way else flow.source, name
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
         wait_until(condition, what, deadline_s=CAUGHT_UP_S)
