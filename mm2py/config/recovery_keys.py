@@ -32,7 +32,8 @@ CREDENTIALS: Final[Key[str]] = RECOVERY.row(
     lines=(
         "##A.dr.security.protocol = SASL_SSL",
         "##A.dr.sasl.mechanism = SCRAM-SHA-512",
-        "##A.dr.sasl.jaas.config = ${file:/etc/mm2py/dr.properties:a}",
+        "##A.dr.sasl.jaas.config = org.apache.kafka.common.security.scram.ScramLoginModule required \\",
+        '##    username="recovery" password="...";',
     ),
     text=(
         "Credentials of recoveries at a cluster: `security.protocol`, and any `ssl.` and `sasl.` setting. Those that"

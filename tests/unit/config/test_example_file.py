@@ -15,6 +15,7 @@ from mm2py.config.flow_properties import stored_keys
 from mm2py.config.inventory import take_inventory
 from mm2py.config.pages import example_text, settings_page
 from mm2py.config.properties import parse_properties
+from mm2py.config.recovery_keys import CREDENTIALS
 from mm2py.config.row import Key, Status
 from mm2py.config.settings import Configuration, FlowSettings
 
@@ -140,7 +141,7 @@ def test_the_page_has_a_row_for_every_setting_that_works() -> None:
     named = {line.split("`")[1].removesuffix("...") for line in settings_page().splitlines() if line.startswith("| `")}
     every = (tables.FILE, tables.CONNECTOR, tables.FLOW_ONLY, tables.WORKER, tables.OWN_TOP, tables.OWN_CLUSTER)
     keys_of = [key for table in (*every, tables.OWN_FLOW, *tables.CLIENTS.values()) for key in table.values()]
-    assert named == {key.name for key in [*keys_of, *tables.FILE_FAMILIES] if key.status is Status.WORKS}
+    assert named == {key.name for key in [*keys_of, *tables.FILE_FAMILIES, CREDENTIALS] if key.status is Status.WORKS}
 
 
 def test_a_setting_without_words_of_its_own_has_those_that_stand_above_it_in_the_example() -> None:
