@@ -413,7 +413,7 @@ def test_a_file_called_gaps_is_named_with_its_directory(run: Run, tmp_path: Path
 def test_gaps_of_a_cluster_that_does_not_answer_fail_within_the_deadline(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mm2py.cli.command.DEADLINE_S", 0.3)
+    monkeypatch.setattr("mm2py.flow_sides.DEADLINE_S", 0.3)
     file = tmp_path / "mm2.properties"
     file.write_text(GOOD)
     code, out, err = run("gaps", str(file))

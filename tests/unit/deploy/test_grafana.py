@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from mm2py.flow import parse_flow
+from mm2py.status.return_flow import ReturnFlow
 from tests.fakes.metrics_page import Page
 from tests.fakes.worker_snapshot import worker
 
@@ -55,7 +57,7 @@ def asked_for(query: str) -> tuple[dict[str, set[str]], set[str]]:
 
 @pytest.fixture(scope="module")
 def page() -> Page:
-    return Page(worker())
+    return Page(worker(), return_flows=[ReturnFlow(parse_flow("B->A"), "")])
 
 
 @pytest.mark.parametrize("query", [*queries(), *(one["expr"] for one in ALERTS)])

@@ -21,6 +21,7 @@ WRITING = {
     messages.AddPartitionsToTxnRequest,
     messages.CreateAclsRequest,
     messages.DeleteAclsRequest,
+    messages.DeleteGroupsRequest,
     messages.DeleteTopicsRequest,
     messages.EndTxnRequest,
     messages.InitProducerIdRequest,

@@ -22,6 +22,7 @@ CHANGES: Final = {
     "AddPartitionsToTxnRequest",
     "CreateAclsRequest",
     "DeleteAclsRequest",
+    "DeleteGroupsRequest",
     "DeleteTopicsRequest",
     "CreatePartitionsRequest",
     "CreateTopicsRequest",
