@@ -57,6 +57,7 @@ def test_a_user_of_some_flows_sees_these_and_no_events_even_with_the_id_of_one(s
         "Topics",
         "Groups",
         "Gaps",
+        "Recovery",
         "Settings",
     ]
     assert tab.fetch("/v1/events", headers=stolen)[0] == 403
