@@ -16,7 +16,7 @@ from mm2py.checks.facts import FlowAnswers
 from mm2py.config.settings import FlowSettings, HeartbeatSettings
 from mm2py.flow import ClusterAlias
 from mm2py.topics.acls import Operation
-from mm2py.topics.names import HEARTBEATS, control_log
+from mm2py.topics.names import HEARTBEATS, control_log, recovery_topic
 
 ResourceKind = Literal["topic", "group", "transactional id", "cluster"]
 COPYING: Final = "copying"
@@ -52,7 +52,7 @@ RIGHTS: Final = (
     RightsRow(COPYING, "B", "transactional id", "mm2py-NAME-*", ("WRITE",), "MM0404"),
     RightsRow(COPYING, "B", "group", "A-mm2", ("DESCRIBE",), "MM0405"),
     RightsRow(COPYING, "B", "cluster", "", ("DESCRIBE_CONFIGS",), "MM0406"),
-    RightsRow(COPYING, "B", "topic", "mm2-recovery.*", ("DESCRIBE",)),
+    RightsRow(COPYING, "B", "topic", "mm2-recovery.*", ("DESCRIBE",), "MM0403"),
     RightsRow("flight recorder", "B", "topic", "mm2-flight.A.internal", ("CREATE", "WRITE"), "MM0415"),
     RightsRow("history", "B", "topic", "mm2-history.A.internal", ("CREATE", "READ", "WRITE"), "MM0416"),
     RightsRow("history", "B", "topic", "mm2-flight.A.internal", ("READ",), "MM0416"),
@@ -203,6 +203,7 @@ def _names(settings: FlowSettings, worker_group_there: str) -> Mapping[tuple[str
         ("A", "mm2-cluster.NAME.internal"): str(control_log(worker_group_there, producer_expiry_ms=0).name),
         ("A", "mm2-configs.*"): f"mm2-configs.{target}.internal",
         ("A", "mm2-offsets.*"): f"mm2-offsets.{target}.internal",
+        ("B", "mm2-recovery.*"): str(recovery_topic(settings.flow).name),
         ("B", "mm2py-NAME-*"): f"mm2py-{settings.group}-check",
     }
     others: dict[tuple[str, str], str] = {
