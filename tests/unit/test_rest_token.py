@@ -38,7 +38,7 @@ def test_the_file_is_where_the_settings_say_else_in_the_services_folder_else_in_
     assert token_path(Path(named) if named else None, environment) == Path(path)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/rest-access.md"])
+@pytest.mark.parametrize("page", ["docs/start.md", "docs/rest-access.md"])
 @pytest.mark.parametrize(
     "names", [["RUNTIME_DIRECTORY", "XDG_STATE_HOME", "HOME"], ["XDG_STATE_HOME", "HOME"], ["HOME"]]
 )

@@ -14,7 +14,7 @@ import httpx2
 from mm2py.rest_token import read_token, token_path
 from tests.cluster.running import ANSWER_S, COMMAND_S, DEADLINE_S, Mm2py, wait_until
 
-README = Path(__file__).parents[3] / "README.md"
+PAGE = Path(__file__).parents[3] / "docs" / "start.md"
 LISTENERS = "http://127.0.0.1:0"
 
 
@@ -63,15 +63,15 @@ def asked(run: Mm2py, flow: str) -> Asked:
     return client
 
 
-def lines_of_readme() -> list[str]:
-    """Return the lines of README.md that call ``curl``."""
-    joined = README.read_text().replace("\\\n", " ")
+def lines_of_page() -> list[str]:
+    """Return the lines of docs/start.md that call ``curl``."""
+    joined = PAGE.read_text().replace("\\\n", " ")
     return [line.strip() for line in joined.splitlines() if re.match(r" +(token \| )?curl ", line)]
 
 
 def run_line(line: str, client: Asked) -> str:
-    """Run a line of README.md against a worker, and return what curl prints; curl has to succeed."""
-    (define_token,) = re.findall(r"^ +(token\(\) .*)$", README.read_text(), re.MULTILINE)
+    """Run a line of docs/start.md against a worker, and return what curl prints; curl has to succeed."""
+    (define_token,) = re.findall(r"^ +(token\(\) .*)$", PAGE.read_text(), re.MULTILINE)
     assert "http://127.0.0.1:8083" in line
     line = line.replace("http://127.0.0.1:8083", client.address).replace("A->B", client.flow)
     command = ["sh", "-c", f"{define_token}\n{line} --silent --show-error --fail-with-body"]

@@ -18,7 +18,7 @@ from deploy.local.kafka import KafkaCluster
 from mm2py.login import host_name
 from mm2py_rest.events.feed import STREAMS_MOST
 from tests.cluster.kafka_client import create_topic, new_name, values, write
-from tests.cluster.rest.serving import LISTENERS, Asked, asked, lines_of_readme, run_line, token
+from tests.cluster.rest.serving import LISTENERS, Asked, asked, lines_of_page, run_line, token
 from tests.cluster.running import COMMAND_S, DEADLINE_S, OWN_PATH, PATIENCE, Mm2py, one_way_properties, wait_until
 
 RECORDS = 100
@@ -125,8 +125,8 @@ def test_a_worker_logs_more_while_somebody_looks(mirror: Mirror) -> None:
     wait_until(lambda: client.told("GET", "/admin/loggers/root", 200)["level"] == "INFO", "it logs as before")
 
 
-def test_the_lines_of_the_readme_work(mirror: Mirror) -> None:
-    lines = lines_of_readme()
+def test_the_lines_of_the_first_page_work(mirror: Mirror) -> None:
+    lines = lines_of_page()
     assert len(lines) >= 5
     for line in lines:
         assert ("-X" in line) == line.startswith("token | "), "only changes take the token"
