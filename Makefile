@@ -230,7 +230,7 @@ format: venv ## put the source into the shape that lint asks for
 TOOLS := .venv-packages
 INSTALLED_TOOLS := $(TOOLS)/installed
 DIST := dist
-.PHONY: man build-wheels test-wheels units-test chart-test compose-test images build-image test-images
+.PHONY: man build-wheels test-wheels units-test chart-test compose-test images build-image test-images docs
 
 $(INSTALLED_TOOLS): deploy/packages/tools.txt | venv
 	@echo "Installing what deploy/packages/tools.txt names into $(TOOLS)."
@@ -269,6 +269,12 @@ compose-test: $(INSTALLED_TOOLS) ## the compose file, read by docker compose and
 
 chart-test: $(INSTALLED_TOOLS) ## the Helm chart: linted, rendered with five files of values, validated (ARGS=--write after a change)
 	@PYTHONPATH=. $(TOOLS)/bin/python -m deploy.packages.chart $(ARGS)
+
+# The theme tells of a MkDocs 2 that tools.txt does not name.
+SITE := site
+docs: $(INSTALLED_TOOLS) ## site/: the documentation as a site; a link that leads nowhere, or a request to another host, fails
+	@NO_MKDOCS_2_WARNING=1 $(TOOLS)/bin/mkdocs build --strict --site-dir $(SITE)
+	@PYTHONPATH=. $(TOOLS)/bin/python -m deploy.packages.docs_site $(SITE)
 
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 images: wheels build-image ## the images of a worker and for backfills, by buildah from a Debian of debootstrap: minutes; takes root
@@ -398,5 +404,5 @@ audit: ## known vulnerabilities of what constraints.txt pins; asks an advisory s
 
 clean: ## remove what the other targets made here; the shared cache of jars stays
 	rm -rf rest/mm2py_rest/page rest/page/node_modules rest/page/.node
-	rm -rf $(VENV) .venv-3.13 $(TOOLS) build dist native/target native/Cargo.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-3.13 $(TOOLS) $(SITE) build dist native/target native/Cargo.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
