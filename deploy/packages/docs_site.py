@@ -1,9 +1,9 @@
 """The hooks of ``mkdocs.yml``, and a look at the built site: ``make docs``.
 
-Pages are written for readers of the repository: they link to files beside ``docs`` and to folders, and to anchors as code
-hosts make them. The hooks make the same links work on the site. ``python -m deploy.packages.docs_site FOLDER`` names what
-a built page would load from another host, and exits with 1 if there is anything. Both run in ``.venv-packages``; nothing
-here imports MkDocs before it is there. MirrorMaker 2 has no counterpart.
+Pages are written for readers of the repository: they link to files beside ``docs`` and to folders, and to anchors as
+code hosts make them. The hooks make the same links work on the site. ``python -m deploy.packages.docs_site FOLDER``
+names what a built page would load from another host, and exits with 1 if there is anything. Both run in
+``.venv-packages``; nothing here imports MkDocs before it is there. MirrorMaker 2 has no counterpart.
 """
 
 from __future__ import annotations
