@@ -301,7 +301,7 @@ def test_groups_go_on_at_the_exact_record_and_exactly_what_was_named_is_lost(
         code, text = scene.call("--yes", verb="unfence")
         assert code == 1 and "mm2py dr reinstate" in text, text
         code, text = scene.call("--yes", verb="turn")
-        assert code == 1 and "has ended by a failover" in text, text
+        assert code == 1 and "is not turned by hand while the failover of" in text, text
         assert scene.run.terminate() == 0
 
 
