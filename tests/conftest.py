@@ -25,9 +25,12 @@ settings.register_profile("long", max_examples=200, deadline=None, database=None
 settings.load_profile("ordinary")  # the long one: --hypothesis-profile long
 
 ROOT = Path(__file__).parent
+HEAP = "1g"
+"""Of the brokers that all tests share: over the whole run they get thousands of topics and groups."""
 LONGEST_FIRST = tuple(
     f"test_{name}.py"
     for name in (
+        *("reinstate", "failover", "cutover_waits", "cutover", "drill", "failover_after_cutover", "recovery_rest"),
         *("writer", "data_source", "backfill", "verify"),
         *("group", "group_offsets", "exact_offsets", "failover_drill", "mm2_positions", "repack", "starter", "crash"),
         "accessibility",
@@ -128,7 +131,7 @@ def cluster_pair() -> "Iterator[tuple[KafkaCluster, KafkaCluster]]":
     from deploy.local.kafka import start_clusters
     from tests.cluster.shared_cluster import SharedCluster
 
-    with start_clusters([SharedCluster("source"), SharedCluster("target")]) as (source, target):
+    with start_clusters([SharedCluster("source", heap=HEAP), SharedCluster("target", heap=HEAP)]) as (source, target):
         yield source, target
 
 

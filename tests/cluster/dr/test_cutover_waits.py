@@ -102,7 +102,7 @@ def test_a_cutover_begins_at_its_time_waits_for_the_word_and_is_kept(
         assert command(scene, "dr turn", scene.back, "--plan")[0] == 0, "no run is open any more"
 
 
-@pytest.mark.parametrize("policy", [IDENTITY, PREFIXED])
+@pytest.mark.parametrize("policy", [IDENTITY, pytest.param(PREFIXED, marks=pytest.mark.slow)])
 def test_producers_of_each_kind_and_groups_of_both_protocols_go_there_and_back(
     source_cluster: KafkaCluster, target_cluster: KafkaCluster, tmp_path: Path, policy: str
 ) -> None:

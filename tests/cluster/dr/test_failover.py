@@ -338,6 +338,7 @@ def test_all_groups_go_on_from_one_instant_and_what_they_read_again_is_counted(
         assert before and {one.replace(scene.bills.encode(), scene.orders.encode()) for one in before} <= orders
 
 
+@pytest.mark.slow
 def test_killed_after_each_step_it_goes_on_and_a_frozen_worker_writes_nothing_when_it_wakes(
     make_cluster: Callable[..., KafkaCluster], target_cluster: KafkaCluster, tmp_path: Path
 ) -> None:

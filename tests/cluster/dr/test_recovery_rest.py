@@ -95,6 +95,7 @@ def test_a_cutover_over_rest_is_planned_confirmed_and_told_and_goes_on_when_its_
         job = scene.wait_for_end()
         assert (job["id"], job["exit_code"], job["user"]) == (begun["job"]["id"], 0, "rita"), job
         assert (scene.at, scene.is_fenced(scene.a), scene.is_fenced(scene.b)) == (scene.b, True, False)
+        wait_until(lambda: scene.told()["runs"][0]["state"] == "Reversed", "it is told", deadline_s=ANSWER_S)
         (run,) = scene.told()["runs"]
         assert (run["state"], run["steps"][0]["user"], run["steps"][0]["reason"]) == ("Reversed", "rita", "drill 1")
         scene.run.wait_for_event("recovery.ended", verb="cutover", exit_code=0, user="rita")
@@ -123,7 +124,7 @@ def test_a_cutover_over_rest_is_planned_confirmed_and_told_and_goes_on_when_its_
         job = scene.wait_for_end()
         assert job["exit_code"] == 0, job
         assert any(line.startswith("No difference: ") for line in job["lines"]), job
-        assert scene.told()["standing"]["state"] == "Complete"
+        wait_until(lambda: scene.told()["standing"]["state"] == "Complete", "it is told", deadline_s=ANSWER_S)
 
 
 def _is_served(scene: RestScene) -> bool:

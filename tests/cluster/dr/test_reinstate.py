@@ -159,7 +159,7 @@ def returned(source: KafkaCluster, target: KafkaCluster, folder: Path, policy: s
         assert scene.run.terminate() == 0
 
 
-@pytest.mark.parametrize("policy", [IDENTITY, PREFIXED])
+@pytest.mark.parametrize("policy", [IDENTITY, pytest.param(PREFIXED, marks=pytest.mark.slow)])
 def test_extras_are_listed_replayed_once_although_killed_and_the_failback_loses_and_repeats_nothing(
     make_cluster: Callable[..., KafkaCluster], target_cluster: KafkaCluster, tmp_path: Path, policy: str
 ) -> None:
