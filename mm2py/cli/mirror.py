@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import os
 import random
 import sys
@@ -77,7 +76,7 @@ def make_parser() -> CommandParser:
         "Mirrors topics without a settings file. It only reads from the sources. Exactly one of topics and blacklist is"
         " given. Without a prefix, topics keep their names. Called again with the same options, also on another"
         " machine, it goes on, or shares the work. Exit codes: 0 stopped, or caught up; 1 it failed; 2 wrong"
-        " options or files; 3 caught up, but for topics that wait for somebody to do something.",
+        " options or files; 3 caught up, but for topics that need an operator.",
     )
     main = parser.add_argument
     add = parser.add_argument_group("what to mirror").add_argument
@@ -255,8 +254,7 @@ async def _watch(file: SettingsFile, herder: Herder, *, ends: bool) -> MirrorSta
                 herder.stop()
                 return found.state
     finally:
-        with contextlib.suppress(Exception):
-            await inquiry.close()
+        await inquiry.close()
 
 
 def _draw(lines: Sequence[str], drawn: int) -> int:

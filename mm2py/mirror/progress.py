@@ -1,8 +1,7 @@
 """How far a call of ``mm2py mirror`` has come, from the same report as ``mm2py status``. Pure.
 
-It is caught up when every selected topic is copied up to the moment at which the command began. Some topics wait for
-somebody to do something, and are never copied by waiting: if only such topics are left for a while, it ends without
-them.
+It is caught up when every selected topic is copied up to the moment at which the command began. Some topics need an
+operator, and are never copied by waiting: if only such topics are left for a while, it ends without them.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ STUCK_S: Final = 30.0
 """How long the same topics may keep a flow from being caught up, while everything else is."""
 NAMED_MOST: Final = 3
 _COPIES: Final = frozenset({Readiness.SAFE, Readiness.BEHIND})
-_NEEDS_SOMEBODY: Final = frozenset(
+_NEEDS_OPERATOR: Final = frozenset(
     {
         Reason.STOPPED,
         Reason.RECORD_REFUSED,
@@ -49,7 +48,7 @@ class MirrorState(StrEnum):
     COPIES = "copies"
     CAUGHT_UP = "caught up"
     STUCK = "stuck"
-    """Everything is caught up but what waits for somebody to do something."""
+    """Everything is caught up but what needs an operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +92,13 @@ class ProgressWatch:
         return verdict.readiness in _COPIES and verdict.safe_at_ms is not None and verdict.safe_at_ms >= self._begun_ms
 
     def _lacks_only_topics(self, flow: FlowReport) -> bool:
-        """Return whether everything of a flow is caught up but what needs somebody, and there is something of that."""
+        """Return whether only topics that need an operator keep a flow from being caught up, and there are such."""
         verdict = flow.verdict
         if verdict.safe_at_ms is not None and verdict.safe_at_ms < self._begun_ms:
             return False
         lacking = {one.reason for one in verdict.left_out}
         lacking |= {str(one.reason) for one in flow.not_copied if not flow.topics}
-        return bool(lacking) and lacking <= {str(reason) for reason in _NEEDS_SOMEBODY}
+        return bool(lacking) and lacking <= {str(reason) for reason in _NEEDS_OPERATOR}
 
     def _line(self, flow: FlowReport, report: Report) -> str:
         name, verdict = str(flow.flow), flow.verdict

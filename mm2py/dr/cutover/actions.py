@@ -1,7 +1,7 @@
 """What a planned cutover, its rollback and its end do to the clusters: the ``RecoveryActions`` of the runner.
 
-Each step may be repeated by another process: what it needs stands on the clusters. What failover and reinstate need is
-not built, and refused by name.
+Each step may be repeated by another process: what it needs is on the clusters. The steps of a failover
+(``mm2py/dr/failover``) and of a return (``mm2py/dr/extras``) are refused here by name.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class CutoverActions:
     async def prepare(self, goal: RecoveryGoal, flow: Flow, last: JournalEntry | None) -> PreparedRun:
         """See ``RecoveryActions.prepare``. Raises: CutoverRefused."""
         if goal not in (RecoveryGoal.CUTOVER, RecoveryGoal.ROLLBACK):
-            _not_built(goal)
+            _of_another_verb(goal)
         if last is not None and last.state is RecoveryState.SWITCHING:
             return PreparedRun(last.topics)  # its flow is turned round first; then it is prepared
         if goal is RecoveryGoal.ROLLBACK and last is not None and last.state is not RecoveryState.REVERSED:
@@ -303,7 +303,7 @@ class CutoverActions:
     async def take_back(self, entry: JournalEntry, kept: Sequence[Mapping[str, Any]]) -> None:
         """Give back what the fence's own record says; ``kept`` is empty."""
         if entry.verb is RecoveryVerb.FAILOVER:
-            _not_built(RecoveryGoal.FAILOVER)
+            _of_another_verb(RecoveryGoal.FAILOVER)
         fence = RunFence(self._pair, entry.flow, self._options)
         if self._was_set(entry) and not await fence.has_record():
             raise FenceRecordLost(entry)
@@ -349,19 +349,19 @@ class CutoverActions:
         if record is not None:
             self._say(f"lifted the fence on {entry.flow.target}: producers go on there")
 
-    # What is not built
+    # Steps of other verbs
 
     async def cut_off_writers(self, entry: JournalEntry) -> RecoveryFacts:
-        _not_built(RecoveryGoal.FAILOVER)
+        _of_another_verb(RecoveryGoal.FAILOVER)
 
     async def place_groups(self, entry: JournalEntry) -> RecoveryFacts:
-        _not_built(RecoveryGoal.FAILOVER)
+        _of_another_verb(RecoveryGoal.FAILOVER)
 
     async def hold_flow_back(self, entry: JournalEntry) -> None:
-        _not_built(RecoveryGoal.REINSTATE)
+        _of_another_verb(RecoveryGoal.REINSTATE)
 
     async def settle_extras(self, entry: JournalEntry) -> RecoveryFacts:
-        _not_built(RecoveryGoal.REINSTATE)
+        _of_another_verb(RecoveryGoal.REINSTATE)
 
     # Time
 
@@ -448,5 +448,8 @@ def _said_by(check: Callable[[], None]) -> list[str]:
     return []
 
 
-def _not_built(goal: RecoveryGoal) -> NoReturn:
-    raise CutoverRefused(f"mm2py dr {goal} is not there yet.", remedy="docs/recovery.md says what to do by hand.")
+def _of_another_verb(goal: RecoveryGoal) -> NoReturn:
+    raise CutoverRefused(
+        f"This is a step of mm2py dr {goal}, which a cutover does not take.",
+        remedy=f"Call mm2py dr {goal} FILE 'A->B'.",
+    )
