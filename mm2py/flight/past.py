@@ -26,7 +26,7 @@ WRITTEN_MS: Final = 2 * MARK_MS
 """A worker that wrote nothing for longer before a moment, and nothing after it in the same attempt, may have been
 unable to write."""
 AROUND_MOST: Final = 12
-"""How many of them are listed: the nearest ones."""
+"""How many of them are listed: those of the topic before those of the whole flow, the nearest ones first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def past_of(events: Iterable[FlightEvent], at_ms: int, topic: str) -> PastFacts:
         topic: the topic whose changes are listed, with those of the whole flow.
     """
     open_then: dict[tuple[str, str], Standstill] = {}
-    around: list[FlightLine] = []
+    around: list[tuple[bool, FlightLine]] = []
     lost = 0
     begun: set[str] = set()
     written: set[str] = set()
@@ -88,7 +88,8 @@ def past_of(events: Iterable[FlightEvent], at_ms: int, topic: str) -> PastFacts:
         ):
             written.add(event.member)
         if is_near and (text := text_of(event, topic)):
-            around.append(FlightLine(event.at_ms, event.member, text))
+            is_of_topic = isinstance(event, CausesChanged | LineLogged) and event.topic == topic
+            around.append((not is_of_topic, FlightLine(event.at_ms, event.member, text)))
         if event.at_ms > at_ms:
             if isinstance(event, CausesChanged):
                 _add_begun_before(open_then, event, at_ms)
@@ -100,7 +101,8 @@ def past_of(events: Iterable[FlightEvent], at_ms: int, topic: str) -> PastFacts:
             open_then.pop((event.member, event.topic), None)
             if event.causes:
                 open_then[event.member, event.topic] = Standstill(event.member, event.topic, event.causes)
-    nearest = sorted(around, key=lambda one: abs(one.at_ms - at_ms))[:AROUND_MOST]
+    # A flow that starts writes a dozen lines at once: they must not push out what happened to the topic.
+    nearest = [line for _, line in sorted(around, key=lambda one: (one[0], abs(one[1].at_ms - at_ms)))[:AROUND_MOST]]
     return PastFacts(
         tuple(open_then.values()),
         tuple(sorted(nearest, key=lambda one: one.at_ms)),

@@ -66,6 +66,14 @@ def test_what_changed_around_it_concerns_the_topic_or_the_whole_flow_and_the_nea
     assert all(abs(one.at_ms - T) <= AROUND_MOST / 2 for one in near)
 
 
+def test_what_happened_to_the_topic_is_not_pushed_out_by_lines_of_the_flow() -> None:
+    """A flow with two rings wrote twelve lines when it started; the end of the refusal was missing."""
+    start: list[FlightEvent] = [LineLogged(T + at, "m", "info", "ring.found", "", None, "") for at in range(20)]
+    ended: list[FlightEvent] = [CausesChanged(T + 30_000, "m", "orders", ())]
+    around = past_of([*start, *ended], T, "orders").around
+    assert around[-1].text == "orders: the reason has ended" and len(around) == AROUND_MOST
+
+
 def test_a_cause_that_was_noticed_later_and_had_begun_before_counts() -> None:
     log: list[FlightEvent] = [RecordedAnew(T - 60_000, "m", is_start=True), CausesChanged(T, "m", "orders", (STALLED,))]
     assert past_of(log, T - 1, "orders").standstills == (Standstill("m", "orders", (STALLED,)),)
