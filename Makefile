@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help quick quick-map venv venv-spark jars demo demo-sites test-sites demo-backfill demo-dr test test-slow test-unit test-unit-3.13 test-native lint format compat bench bench-quick steady-cost verdict-cost bench-workers bench-wan bench-new-topic bench-moves bench-ledger bench-checkpoints bench-checkpoints-model bench-rest bench-rest-start bench-settings-pause cutovers failover failover-beside-mm2 group-failover faults faults-beside-mm2 soak simulate mutants constraints clean bench-verify fuzz wheels sbom audit bench-attacks shake
+.PHONY: help quick quick-map venv venv-spark jars demo demo-sites test-sites demo-backfill demo-dr test test-slow test-unit test-unit-3.13 test-native lint format compat bench bench-quick steady-cost verdict-cost bench-workers bench-wan bench-new-topic bench-moves bench-ledger bench-checkpoints bench-checkpoints-model bench-rest bench-page-heap bench-rest-start bench-settings-pause cutovers failover failover-beside-mm2 group-failover faults faults-beside-mm2 soak simulate mutants constraints clean bench-verify fuzz wheels sbom audit bench-attacks shake
 
 # Compiled files are kept whatever the shell says: without them each worker of pytest, and each process that a test
 # starts, compiles every module again, which is half of what the unit tests cost.
@@ -348,6 +348,9 @@ bench-checkpoints-model: venv jars ## checkpoints of 50,000 partitions and 10,00
 
 bench-rest: venv jars ## what REST under load costs copying, and how soon it answers; twenty minutes (TMPDIR=/dev/shm, ARGS="--save", ARGS="--resume")
 	@$(PY) -m bench.rest_load $(ARGS)
+
+bench-page-heap: venv jars page ## does the web page stay flat? half an hour of the demo in two tabs; takes Chromium (ARGS="--save")
+	@$(PY) -m bench.page_heap $(ARGS)
 
 bench-rest-start: venv jars ## start to first record with REST and without, ten each; four minutes (ARGS="--save", ARGS="--resume")
 	@$(PY) -m bench.rest_start $(ARGS)
