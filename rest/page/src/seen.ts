@@ -28,6 +28,11 @@ export function note(name: string, sample: Sample, everyMs: number, most = Infin
   while (samples[0] && (samples.length > most || samples[0].atMs < sample.atMs - KEPT_MS)) samples.shift();
 }
 
+/** Drop what was seen of all that begins with a name. */
+export function forget(prefix: string) {
+  for (const name of [...kept.keys()]) if (name.startsWith(prefix)) kept.delete(name);
+}
+
 /** The last records behind, at most one for each look. */
 export const spark = (name: string): (number | null)[] =>
   (kept.get(name) ?? []).slice(-SPARK_POINTS).map((one) => one.records);

@@ -1,5 +1,6 @@
 // The topics of a flow, and the partitions of a topic: what is not copied and why, who copies it, how far it is behind.
 
+import { useEffect } from "preact/hooks";
 import { type Answer, type FlowBody, flowPath, getAll, type Movement, type PartitionBody, type TopicBody, type WorkerBody } from "./api";
 import { type Address, at, go, write } from "./address";
 import { bytes, count, plural, seconds, time, UNKNOWN } from "./format";
@@ -8,7 +9,7 @@ import { Freshness, Link, NONE_KNOWN, PartlyKnown, Spark, Waiting } from "./part
 import { FlowChoice, flowOf } from "./choice";
 import { type Polled, usePolled } from "./poll";
 import { type Column, Rows } from "./rows";
-import { note, SPARK_POINTS, spark } from "./seen";
+import { forget, note, SPARK_POINTS, spark } from "./seen";
 import { type Verb, verbsOfPartition, verbsOfTopic } from "./deeds";
 import { useMay, Verbs } from "./verbs";
 
@@ -26,11 +27,7 @@ export function TopicsView({ address, flows }: { address: Address; flows: Polled
   const topics = usePolled(path, 2000, async (signal) => {
     const begunMs = Date.now();
     const found = await getAll<TopicBody>(path ?? "", signal);
-    const atMs = Date.now();
-    const everyMs = Math.max(2000, 4 * (atMs - begunMs));
-    for (const one of found.body) {
-      note(`${flow} ${one.topic}`, { atMs, records: one.lag_as_of_ms === null ? one.lag_records : null, seconds: one.lag_s }, everyMs, SPARK_POINTS);
-    }
+    noteAll(found.body, (one) => `${flow} ${one.topic}`, begunMs);
     return found;
   });
   const workers = usePolled("names", 10_000, (signal) => getAll<WorkerBody>("/v1/workers", signal));
@@ -66,6 +63,18 @@ interface OfALag {
   lag_note: string;
   lag_as_of_ms: number | null;
 }
+
+/** Keep the lags of a list for its sparklines; `begunMs`: when the list was asked for. */
+function noteAll<T extends OfALag & { lag_s: number | null }>(list: T[], nameOf: (one: T) => string, begunMs: number) {
+  const atMs = Date.now();
+  const everyMs = Math.max(2000, 4 * (atMs - begunMs));
+  for (const one of list) {
+    const records = one.lag_as_of_ms === null ? one.lag_records : null;
+    note(nameOf(one), { atMs, records, seconds: one.lag_s }, everyMs, SPARK_POINTS);
+  }
+}
+
+const Lately = ({ of }: { of: string }) => <Spark values={spark(of)} label="records behind, as this page has seen them" />;
 
 const noteOf = (one: OfALag) => one.lag_note.replace("lag_as_of_ms", time(one.lag_as_of_ms));
 
@@ -182,7 +191,7 @@ function TopicList(props: OfTopics & { topics: TopicBody[]; names: Map<string, s
       name: "spark",
       title: "Records, lately",
       isWide: true,
-      cell: (one) => <Spark values={spark(`${flow} ${one.topic}`)} label="records behind, as this page has seen them" />,
+      cell: (one) => <Lately of={`${flow} ${one.topic}`} />,
     },
     {
       name: "partitions",
@@ -343,8 +352,12 @@ function noPartition({ items, total }: Partitions, isPartial: boolean): string {
 
 function PartitionList({ address, flow, topic, isPartial }: OfTopics & { topic: string }) {
   const path = `${flowPath(flow)}/topics/${encodeURIComponent(topic)}/partitions`;
+  const ofPartitions = `${flow} ${topic}/`;
+  useEffect(() => () => forget(ofPartitions), [ofPartitions]);
   const partitions = usePolled<Partitions>(path, 2000, async (signal, part) => {
+    const begunMs = Date.now();
     const found = await getAll<PartitionBody>(path, signal, (items, total) => part({ items, total, ageS: null }));
+    noteAll(found.body, (one) => ofPartitions + one.partition, begunMs);
     return { items: found.body, total: found.body.length, ageS: found.ageS ?? null };
   });
   const value = partitions.value;
@@ -388,6 +401,7 @@ function PartitionList({ address, flow, topic, isPartial }: OfTopics & { topic: 
     },
     { name: "age", title: "Behind", isNumber: true, by: (one) => one.lag_s ?? -1, cell: age },
     { name: "trend", title: "Moves", isWide: true, cell: (one) => <Trend of={movementOf(one, one.movement)} /> },
+    { name: "spark", title: "Records, lately", isWide: true, cell: (one) => <Lately of={ofPartitions + one.partition} /> },
     {
       name: "mode",
       title: "Mode",

@@ -101,6 +101,7 @@ def test_topics_and_their_partitions_are_those_of_v1_with_reason_lag_and_worker(
     )
     (row,) = tab.table(f"Partitions of {scene.orders}")
     assert int(row["Next to copy"]) >= RECORDS
+    tab.page.get_by_role("img", name="records behind, as this page has seen them").first.wait_for()
 
     tab.go("topics", flow=scene.flow, topic=scene.filled)
     told_of = scene.topic_told(scene.filled)["not_copied"]
