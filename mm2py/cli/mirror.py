@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import os
 import random
+import re
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -47,6 +48,7 @@ from mm2py.worker.herder import Herder
 LOOK_EVERY_S: Final = 2.0
 LINE_EVERY_S: Final = 60.0
 """How often a line is written where there is no terminal."""
+_IN_FILE: Final = re.compile(r"^\S*/mirror(, line \d+)?: ")
 _UP, _CLEAR = "\x1b[{}F", "\x1b[K"
 
 
@@ -142,10 +144,13 @@ def run(arguments: Sequence[str]) -> int:
         _write_new(options.write_file, text)
         _tell(f"Wrote {options.write_file}. It may hold credentials: only you may read it.")
         return EXIT_DONE
-    file = _read(text)
-    configuration = file.configuration()
-    for refused in configuration.refused.values():
-        raise refused
+    try:
+        file = _read(text)
+        configuration = file.configuration()
+        for refused in configuration.refused.values():
+            raise refused
+    except ConfigError as error:
+        raise _of_options(error) from error
     for warning in configuration.warnings:
         _tell(warning)
     _tell(_what(request))
@@ -211,6 +216,11 @@ def _read(text: str) -> SettingsFile:
         path = Path(folder) / "mirror"
         _write_new(path, text)
         return read_settings_file(path, None)
+
+
+def _of_options(error: ConfigError) -> ConfigError:
+    """Return an error of the settings as one of the options: the file with its lines is gone already."""
+    return ConfigError(_IN_FILE.sub("The options cannot be used: ", error.what, count=1), remedy=error.remedy)
 
 
 async def _mirror(file: SettingsFile, log: FilteringBoundLogger, *, ends: bool) -> int:

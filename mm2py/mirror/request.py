@@ -82,6 +82,8 @@ def read_request(given: MirrorArguments) -> MirrorRequest:
     target = _one(given.target, given.target_file.bootstrap, "--to", "the producer's file")
     if not target:
         raise ConfigError("There is no target.", remedy="Name its brokers: --to HOST:PORT.")
+    if same := {_hosts(bootstrap) for bootstrap, _ in sources} & {_hosts(target)}:
+        raise ConfigError(f"{','.join(*same)} is source and target.", remedy="Name two clusters.")
     found = []
     for (bootstrap, client), alias in zip(sources, aliases, strict=True):
         group = client.group if given.group is None else given.group

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mm2py.cli.mirror import run
 from mm2py.config.configuration import read_settings_file
 from mm2py.config.properties import read_properties
 from mm2py.config.settings import Configuration
@@ -114,6 +115,7 @@ def test_options_of_older_mirrors_say_what_they_mean_here() -> None:
         ({"topics": " "}, "The regular expression of topics is empty"),
         ({"sources": []}, "There is no source"),
         ({"target": ""}, "There is no target"),
+        ({"target": "OLD-1:9092"}, "old-1:9092 is source and target"),
         ({"sources": [OLD, THIRD]}, "topics of the same name would mix"),
         ({"sources": [OLD, THIRD], "prefixes": ["a"]}, "There are 2 sources and 1 prefixes"),
         ({"sources": [OLD, THIRD], "prefixes": ["a.", "b_"]}, "The prefixes end in different characters"),
@@ -140,3 +142,15 @@ def test_options_of_older_mirrors_say_what_they_mean_here() -> None:
 def test_what_cannot_be_is_refused_with_its_way_out(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         request(**given)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--from", OLD, "--to", NEW, "--topics", "("], r"^The options cannot be used: topics: pattern '\('"),
+        (["--from", "nowhere", "--to", NEW, "--topics", "x"], r"^The options cannot be used: nowhere\.bootstrap"),
+    ],
+)
+def test_what_settings_refuse_names_no_file_that_is_gone(options: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        run(options)
