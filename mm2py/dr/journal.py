@@ -211,15 +211,19 @@ def _winner(tails: Mapping[ClusterAlias, Sequence[JournalEntry]]) -> ClusterAlia
 
     An entry that only one cluster has was acted on only if its state may do without the other one. One that was not is
     void: the process that wrote it had lost the other cluster, or had been fenced there.
+
+    The story: the source takes a cutover back, and on the target, which does not see it, a failover cuts off the flow.
+    If the source's entries won, nobody would turn the flow on again. A fence can be lifted twice.
     """
     acted = {alias: [one for one in tail if one.was_acted_on(alias)] for alias, tail in tails.items()}
     switched = [alias for alias, ones in acted.items() if any(one.state in MAY_HAVE_SWITCHED for one in ones)]
     if len(switched) > 1:
         raise JournalsDisagree("on each of them producers were switched to it while the other one was away")
 
-    def rank(alias: ClusterAlias) -> tuple[bool, bool, int, int]:
+    def rank(alias: ClusterAlias) -> tuple[bool, bool, bool, int, int]:
         tail = tails[alias]
-        return alias in switched, bool(acted[alias]), tail[-1].term if tail else 0, len(tail)
+        fails_over = any(one.state in WITHOUT_SOURCE for one in acted[alias])
+        return alias in switched, fails_over, bool(acted[alias]), tail[-1].term if tail else 0, len(tail)
 
     return max(tails, key=rank)
 

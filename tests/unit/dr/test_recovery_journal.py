@@ -174,6 +174,16 @@ def test_what_was_taken_back_on_the_source_gives_way_to_a_failover_that_has_swit
     assert agreed({A: taken, B: before}, IDS).entries == tuple(taken)
 
 
+def test_what_was_taken_back_on_the_source_gives_way_to_a_failover_that_has_only_begun() -> None:
+    """The simulation found it, seed 209455159: the flow stayed off, and the journals said that all was taken back."""
+    before = walked(*FENCED)
+    taken = [*before, after(before, E.TAKE_BACK_ASKED, term=5)]
+    begun = [*before, after(before, E.FAILOVER_ASKED, term=2)]
+    told = agreed({A: taken, B: begun}, IDS)
+    assert told.entries == tuple(begun)
+    assert dict(told.missing) == {A: (begun[-1],)}
+
+
 def test_two_failovers_to_each_other_are_not_settled_by_guess() -> None:
     to_b = walked(*FAILED_OVER)
     to_a = walked(*FAILED_OVER, flow=BACK, term=2)
