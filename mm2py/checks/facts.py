@@ -16,6 +16,7 @@ from mm2py.kafka.errors import (
     AuthenticationFailed,
     ForeignCluster,
     KeyMaterialUnusable,
+    TicketUnavailable,
     TlsFailed,
     TokenUnavailable,
     UnsupportedVersion,
@@ -54,7 +55,7 @@ class Unanswered:
         obstacle = Obstacle.ADDRESS
         if isinstance(error, TlsFailed | KeyMaterialUnusable):
             obstacle = Obstacle.TLS
-        elif isinstance(error, AuthenticationFailed | TokenUnavailable):
+        elif isinstance(error, AuthenticationFailed | TokenUnavailable | TicketUnavailable):
             obstacle = Obstacle.LOGIN
         elif isinstance(error, ForeignCluster):
             obstacle = Obstacle.FOREIGN

@@ -8,7 +8,7 @@ from typing import Final
 from mm2py.checks.facts import BrokerAnswer, ClusterAnswers, Obstacle, Unanswered
 from mm2py.checks.results import CheckResult, CheckState, counted, ok, unknown
 from mm2py.kafka import messages
-from mm2py.kafka.security.settings import PasswordCredential
+from mm2py.kafka.security.settings import KerberosCredential, PasswordCredential
 
 _FIRST_LEVELS: Final = {
     "3.0": 1, "3.1": 2, "3.2": 3, "3.3": 4, "3.4": 8, "3.5": 9, "3.6": 12, "3.7": 15, "3.8": 20, "3.9": 21, "4.0": 22,
@@ -165,7 +165,11 @@ def _logins(answers: ClusterAnswers, now_ms: int) -> Iterable[CheckResult]:
         yield _failed("MM0202", subject, away)
     elif security.sasl is not None:
         credential = security.sasl.credential
-        user = credential.username if isinstance(credential, PasswordCredential) else "the token"
+        user = "the token"
+        if isinstance(credential, PasswordCredential):
+            user = credential.username
+        elif isinstance(credential, KerberosCredential):
+            user = credential.principal or "the ticket"
         yield ok("MM0202", subject, f"{subject} accepts the login of {user} ({security.sasl.mechanism})")
     else:
         yield ok("MM0202", subject, f"{subject} asks for no login")

@@ -258,3 +258,12 @@ class TokenUnavailable(KafkaError):
 
     def __init__(self, where: str, why: str, *, remedy: str) -> None:
         super().__init__(f"No token from {where}: {why}.", remedy=remedy)
+
+
+class TicketUnavailable(KafkaError):
+    """No Kerberos ticket for GSSAPI could be obtained."""
+
+    retriable = True
+
+    def __init__(self, where: str, why: str, *, remedy: str) -> None:
+        super().__init__(f"No Kerberos ticket with {where}: {why}.", remedy=f"{remedy} mm2py keeps trying.")

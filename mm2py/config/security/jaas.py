@@ -21,13 +21,22 @@ _SECURITY: Final = "org.apache.kafka.common.security"
 PLAIN: Final = f"{_SECURITY}.plain.PlainLoginModule"
 SCRAM: Final = f"{_SECURITY}.scram.ScramLoginModule"
 OAUTHBEARER: Final = f"{_SECURITY}.oauthbearer.OAuthBearerLoginModule"
-MODULES: Final = (PLAIN, SCRAM, OAUTHBEARER)
+KERBEROS: Final = "com.sun.security.auth.module.Krb5LoginModule"
+MODULES: Final = (PLAIN, SCRAM, OAUTHBEARER, KERBEROS)
 FLAGS: Final = frozenset({"required", "requisite", "sufficient", "optional"})
 _PASSWORD: Final = frozenset({"username", "password", "tokenauth"})
+KERBEROS_FLAGS: Final = frozenset(
+    {
+        *("useKeyTab", "useTicketCache", "renewTGT", "storeKey", "doNotPrompt", "isInitiator", "refreshKrb5Config"),
+        *("debug", "useFirstPass", "tryFirstPass", "storePass", "clearPass"),
+    }
+)
+KERBEROS_TEXTS: Final = frozenset({"keyTab", "principal", "ticketCache", "serviceName"})
 _OPTIONS: Final[Mapping[str, frozenset[str]]] = {
     PLAIN: _PASSWORD,
     SCRAM: _PASSWORD,
     OAUTHBEARER: frozenset({"clientId", "clientSecret", "scope", "extension_auth", *SECURITY}),
+    KERBEROS: KERBEROS_FLAGS | KERBEROS_TEXTS,
 }
 """The options that messages may name, by module."""
 _OPTION_FAMILIES: Final = ("user_", "extension_", "unsecuredLogin")

@@ -18,7 +18,6 @@ from mm2py.config.row import (
     Table,
     is_blank,
     is_one_of,
-    not_yet,
     refused,
     superseded,
     table_of,
@@ -193,10 +192,7 @@ MECHANISM = SECURED_CONNECTIONS.row(
         "#A.sasl.mechanism = GSSAPI",
         "##A.sasl.mechanism = SCRAM-SHA-512",
     ),
-    text=(
-        "How to authenticate: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER. The default is Kafka's, and"
-        " does not work yet."
-    ),
+    text=("How to authenticate: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, or GSSAPI, which is Kerberos."),
 )
 JAAS_CONFIG: Key[Secret | None] = SECURED_CONNECTIONS.row(
     "sasl.jaas.config",
@@ -207,7 +203,7 @@ JAAS_CONFIG: Key[Secret | None] = SECURED_CONNECTIONS.row(
         "##A.sasl.jaas.config = org.apache.kafka.common.security.scram.ScramLoginModule required \\\n"
         '##    username="mirror" password="change-it";',
     ),
-    text="Name and password, in the login module of the mechanism.",
+    text="Name and password, or keytab and principal, in the login module of the mechanism.",
 )
 SECURED_CONNECTIONS.example(
     (
@@ -284,6 +280,34 @@ REFRESH_MIN_PERIOD = SECURED_CONNECTIONS.row(
 )
 REFRESH_BUFFER = SECURED_CONNECTIONS.row(
     "sasl.login.refresh.buffer.seconds", integer(0, 3600), 300, readers=BY_SECURITY, at="B."
+)
+KERBEROS_SERVICE: Key[str | None] = SECURED_CONNECTIONS.row(
+    "sasl.kerberos.service.name",
+    string,
+    None,
+    readers=BY_SECURITY,
+    lines=("##sasl.kerberos.service.name = kafka",),
+    text=(
+        "GSSAPI: the first part of the principals of the brokers, if serviceName in the login module does not say it."
+        " docs/kerberos.md has the login module. GSSAPI needs the package gssapi (pip install 'mm2py[kerberos]')."
+    ),
+)
+TICKET_WINDOW_FACTOR: Key[float] = SECURED_CONNECTIONS.row(
+    "sasl.kerberos.ticket.renew.window.factor",
+    number(0.0, 1.0),
+    0.8,
+    readers=BY_SECURITY,
+    at="B.",
+    text=(
+        "When mm2py gets a new ticket with the keytab: after this part of its lifetime, and up to the jitter more of"
+        " it. If the lifetime is long enough, no sooner than the number of milliseconds after the last one."
+    ),
+)
+TICKET_JITTER: Key[float] = SECURED_CONNECTIONS.row(
+    "sasl.kerberos.ticket.renew.jitter", number(0.0, 1.0), 0.05, readers=BY_SECURITY, at="B."
+)
+MIN_RELOGIN = SECURED_CONNECTIONS.row(
+    "sasl.kerberos.min.time.before.relogin", integer(0, 2**63 - 1), 60_000, readers=BY_SECURITY, at="B."
 )
 SASL_REQUIRE_TLS = SECURED_CONNECTIONS.row(
     "sasl.require.tls",
@@ -384,9 +408,10 @@ SECURITY: Table = table_of(
         " sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name",
         _BROKER_CHECKS,
     ),
-    not_yet(
-        "sasl.kerberos.kinit.cmd sasl.kerberos.service.name sasl.kerberos.min.time.before.relogin"
-        " sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor"
+    superseded(
+        "sasl.kerberos.kinit.cmd",
+        "mm2py runs no kinit: it logs in with the keytab by itself",
+        agrees=is_one_of("", "/usr/bin/kinit"),
     ),
 )
 """Settings that the clients of both sides share: all that a cluster passes on to them, but ``bootstrap.servers``."""

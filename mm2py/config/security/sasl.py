@@ -20,11 +20,13 @@ from mm2py.config.layers import Findings, FlowLayers, Layer, named, origin
 from mm2py.config.properties import PropertyEntry
 from mm2py.config.row import Key, Status
 from mm2py.config.security import jaas, keys
+from mm2py.config.security.kerberos import EXAMPLE, read_kerberos
 from mm2py.config.security.tls import read_tls
 from mm2py.flow import Flow
 from mm2py.kafka.security.sasl import HASHES, extension_problem
 from mm2py.kafka.security.settings import (
     PLAINTEXT,
+    KerberosCredential,
     Mechanism,
     PasswordCredential,
     Protocol,
@@ -40,8 +42,10 @@ from mm2py.secret import Secret, shown_key
 _MODULES: Mapping[str, str] = {
     "PLAIN": jaas.PLAIN,
     "OAUTHBEARER": jaas.OAUTHBEARER,
+    "GSSAPI": jaas.KERBEROS,
     **dict.fromkeys(HASHES, jaas.SCRAM),
 }
+_Credential = PasswordCredential | TokenEndpoint | TokenFile | KerberosCredential
 _PASSWORD_OPTIONS = frozenset({"username", "password"})
 _TOKEN_OPTIONS = frozenset({"clientId", "clientSecret", "scope"})
 _TLS_OPTIONS = frozenset(
@@ -52,20 +56,17 @@ _TLS_OPTIONS = frozenset(
 def read_sasl(found: Findings) -> SaslSettings | None:
     """Return how the client authenticates; None if there are reasons not to."""
     mechanism = found.value(keys.MECHANISM)
-    where = found.at(keys.MECHANISM)
-    if mechanism == "GSSAPI":
-        if keys.MECHANISM.name not in found.layer:
-            where = f"{found.at(keys.SECURITY_PROTOCOL)} asks for SASL, and sasl.mechanism is not set: its default"
-        found.refuse(f"{where} is GSSAPI, and Kerberos does not work yet (use {_listed(_MODULES)})")
-        return None
     if mechanism not in _MODULES:
-        found.refuse(f"{where} is none that mm2py has (use {_listed(_MODULES)})")
+        found.refuse(f"{found.at(keys.MECHANISM)} is none that mm2py has (use {_listed(_MODULES)})")
         return None
     module = _login_module(found, mechanism)
     if found.reasons:
         return None
     if mechanism == "OAUTHBEARER":
-        credential: PasswordCredential | TokenEndpoint | TokenFile | None = _token_source(found, module)
+        credential: _Credential | None = _token_source(found, module)
+    elif mechanism == "GSSAPI":
+        assert module is not None  # noqa: S101  (_login_module refused)
+        credential = _kerberos(found, module)
     else:
         credential = _password(found, module)
     return SaslSettings(cast("Mechanism", mechanism), credential) if credential is not None else None
@@ -76,7 +77,8 @@ def _login_module(found: Findings, mechanism: str) -> jaas.LoginModule | None:
     wanted = _MODULES[mechanism]
     if not text:
         if mechanism != "OAUTHBEARER":
-            found.refuse(f'sasl.jaas.config is not set (write {wanted} required username="..." password="...";)')
+            example = EXAMPLE if mechanism == "GSSAPI" else f'{wanted} required username="..." password="...";'
+            found.refuse(f"{_by_default(found)}sasl.jaas.config is not set (write {example})")
         return None
     where = found.at(keys.JAAS_CONFIG)
     try:
@@ -86,9 +88,22 @@ def _login_module(found: Findings, mechanism: str) -> jaas.LoginModule | None:
         return None
     if module.name != wanted:
         found.refuse(
-            f"{where} has {module.name.rpartition('.')[2]}, and sasl.mechanism is {mechanism} (write {wanted})"
+            f"{_by_default(found)}{where} has {module.name.rpartition('.')[2]}, and sasl.mechanism is {mechanism}"
+            f" (write {wanted})"
         )
     return module
+
+
+def _by_default(found: Findings) -> str:
+    if keys.MECHANISM.name in found.layer:
+        return ""
+    return f"{found.at(keys.SECURITY_PROTOCOL)} asks for SASL, and sasl.mechanism is not set: its default is GSSAPI; "
+
+
+def _kerberos(found: Findings, module: jaas.LoginModule) -> KerberosCredential | None:
+    unknown = set(module.options) - jaas.KERBEROS_FLAGS - jaas.KERBEROS_TEXTS
+    _refuse_options(found, found.at(keys.JAAS_CONFIG), module, unknown)
+    return read_kerberos(found, module)
 
 
 def _password(found: Findings, module: jaas.LoginModule | None) -> PasswordCredential | None:
@@ -368,8 +383,9 @@ def _security(found: Findings) -> Security:
             )
         shows = "the password" if sasl is not None and sasl.mechanism == "PLAIN" else "what authenticates us"
         shows = "the token" if sasl is not None and sasl.mechanism == "OAUTHBEARER" else shows
+        shows = "" if sasl is not None and sasl.mechanism == "GSSAPI" else f" and {shows}"
         found.warnings.append(
             f"{named(found.layer[keys.SECURITY_PROTOCOL.name])} is SASL_PLAINTEXT: anyone who listens on the network"
-            f" sees the records and {shows}; use SASL_SSL"
+            f" sees the records{shows}; use SASL_SSL"
         )
     return Security(protocol, tls, sasl)

@@ -1,6 +1,7 @@
 """TLS and authentication of every connection that one side of a flow opens.
 
-One ``Access`` serves all connections of a ``Cluster``: it keeps the TLS context and the token, and renews both.
+One ``Access`` serves all connections of a ``Cluster``: it keeps the TLS context and the token or ticket, and renews
+them.
 
 Counterpart: SslFactory, SaslClientAuthenticator and LoginManager of Apache Kafka's clients.
 """
@@ -20,9 +21,13 @@ from kio.static.protocol import Payload
 from mm2py.kafka import messages
 from mm2py.kafka.error_codes import ILLEGAL_SASL_STATE, UNSUPPORTED_SASL_MECHANISM, name_of
 from mm2py.kafka.errors import AuthenticationFailed, KafkaError, TlsFailed
+from mm2py.kafka.security.gssapi_sasl import BROKER_REMEDY, GssapiConversation
+from mm2py.kafka.security.kerberos import KerberosLogin
+from mm2py.kafka.security.kerberos_library import GssapiLibrary
 from mm2py.kafka.security.sasl import TOKEN_REMEDY, Conversation, OAuthBearer, Plain, SaslRefused, Scram, shown_reason
 from mm2py.kafka.security.settings import (
     PLAINTEXT,
+    KerberosCredential,
     PasswordCredential,
     SaslSettings,
     Security,
@@ -76,23 +81,27 @@ class Access:
         self._tls = Tls(security.tls, report) if security.tls is not None else None
         self._sasl = security.sasl
         self._tokens: TokenSource | None = None
+        self._kerberos: KerberosLogin | None = None
+        rng = rng or random.Random()  # noqa: S311
         match security.sasl:
             case None | SaslSettings(credential=PasswordCredential()):
                 pass
             case SaslSettings(credential=TokenFile() as file):
                 self._tokens = FileTokens(file, report=report)
             case SaslSettings(credential=TokenEndpoint() as endpoint):
-                self._tokens = EndpointTokens(endpoint, rng=rng or random.Random(), report=report)  # noqa: S311
+                self._tokens = EndpointTokens(endpoint, rng=rng, report=report)
+            case SaslSettings(credential=KerberosCredential() as kerberos):
+                self._kerberos = KerberosLogin(kerberos, GssapiLibrary(), rng=rng, report=report)
 
-    async def prepare(self) -> Admission:
-        """Prepare the next connection; may read files and fetch a token.
+    async def prepare(self, host: str) -> Admission:
+        """Prepare the next connection to a host; may read files, fetch a token and ask a Kerberos server.
 
         Raises:
             KeyMaterialUnusable: a certificate or a key cannot be used.
-            TokenUnavailable: there is no token.
+            TokenUnavailable, TicketUnavailable: there is no token, or no ticket.
         """
         context = await self._tls.context() if self._tls is not None else None
-        return Admission(context, await self._conversation())
+        return Admission(context, await self._conversation(host))
 
     def tls_failure(self, broker: str, host: str, error: Exception, *, shaking_hands: bool) -> TlsFailed | None:
         """Return what a broken connection means to an operator, if TLS is the reason; see ``tls.explain``."""
@@ -124,15 +133,17 @@ class Access:
         """Return the session that keeps a connection authenticated; None if it never has to be renewed."""
         return None if lifetime_s is None else SaslSession(lifetime_s, again, self._report)
 
-    async def _conversation(self) -> Conversation | None:
+    async def _conversation(self, host: str) -> Conversation | None:
         if self._sasl is None:
             return None
+        if self._kerberos is not None:
+            return await self._kerberos.conversation(host)
         mechanism, credential = self._sasl.mechanism, self._sasl.credential
         if isinstance(credential, PasswordCredential):
             if mechanism == "PLAIN":
                 return Plain(credential.username, credential.password)
             return Scram(mechanism, credential.username, credential.password, nonce=secrets.token_urlsafe(24))
-        assert self._tokens is not None  # noqa: S101  (__init__ made one)
+        assert self._tokens is not None and not isinstance(credential, KerberosCredential)  # noqa: S101  (see __init__)
         return OAuthBearer((await self._tokens.token()).secret, credential.extensions)
 
 
@@ -208,4 +219,6 @@ def _refused(conversation: Conversation, code: int, text: str | None) -> SaslRef
     why = shown_reason(text, conversation.secrets) if text else name_of(code)
     if isinstance(conversation, OAuthBearer):
         return SaslRefused(conversation.refused or why, remedy=TOKEN_REMEDY)
+    if isinstance(conversation, GssapiConversation):
+        return SaslRefused(why, remedy=BROKER_REMEDY)
     return SaslRefused(why, remedy="Check user name and password, and that the user may use this mechanism.")

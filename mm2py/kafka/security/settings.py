@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 StoreType = Literal["PEM", "PKCS12", "JKS"]
-Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"]
 TlsVersion = Literal["TLSv1.2", "TLSv1.3"]
 
 TLS_VERSIONS: Final[tuple[TlsVersion, ...]] = ("TLSv1.2", "TLSv1.3")
@@ -66,7 +66,7 @@ class PasswordCredential:
 
 @dataclass(frozen=True, slots=True)
 class RefreshSettings:
-    """When a new token is fetched, as in Kafka's ``sasl.login.refresh.*``."""
+    """When a new token is fetched, as in Kafka's ``sasl.login.refresh.*``, or a new ticket."""
 
     window_factor: float = 0.8
     window_jitter: float = 0.05
@@ -101,9 +101,31 @@ class TokenFile:
 
 
 @dataclass(frozen=True, slots=True)
+class KerberosCredential:
+    """For GSSAPI: a keytab with the principal whose keys it holds, or a cache of tickets that another program fills."""
+
+    service: str
+    """The first part of the brokers' principals, usually ``kafka``."""
+    principal: str | None = None
+    """Always set with a keytab."""
+    keytab: Path | None = None
+    ticket_cache: str | None = None
+    """Without a keytab: the cache's file; None for the one of the system, as ``klist`` finds it."""
+    renewal: RefreshSettings = RefreshSettings(buffer_s=0.0)
+    """When mm2py logs in again."""
+
+    @property
+    def where(self) -> str:
+        """What messages name: the keytab, or the cache of tickets."""
+        if self.keytab is not None:
+            return str(self.keytab)
+        return self.ticket_cache or "the system's cache of tickets"
+
+
+@dataclass(frozen=True, slots=True)
 class SaslSettings:
     mechanism: Mechanism
-    credential: PasswordCredential | TokenEndpoint | TokenFile
+    credential: PasswordCredential | TokenEndpoint | TokenFile | KerberosCredential
 
 
 @dataclass(frozen=True, slots=True)

@@ -420,14 +420,14 @@ class Connection:
             self._quota.told(pause.total_seconds())
         return reply
 
-    async def authenticate(self, access: Access, conversation: Conversation, timeout_s: float) -> None:
+    async def authenticate(self, access: Access, host: str, conversation: Conversation, timeout_s: float) -> None:
         """Authenticate, and from now on again whenever the broker wants it; see ``Access.authenticate``."""
 
         async def ask(request: Payload) -> Payload:
             return await self._request_entity(request, timeout_s)
 
         async def again() -> float | None:
-            admission = await access.prepare()
+            admission = await access.prepare(host)
             assert admission.conversation is not None  # noqa: S101  (there was one before)
             try:
                 return await access.authenticate(self.peer, admission.conversation, ask)

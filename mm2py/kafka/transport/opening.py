@@ -176,11 +176,12 @@ async def connect(
         names: looks ``host`` up; None: no addresses are known from before.
     Raises:
         BrokerUnreachable, NotKafka, UnsupportedVersion: as ``Brokers.send``.
-        TlsFailed, AuthenticationFailed, KeyMaterialUnusable, TokenUnavailable: TLS or authentication failed.
+        TlsFailed, AuthenticationFailed, KeyMaterialUnusable, TokenUnavailable, TicketUnavailable: TLS or authentication
+            failed.
     """
     peer = peer_name(host, port)
     access = access or Access(peer)
-    admission = await access.prepare()
+    admission = await access.prepare(host)
     stream: FrameStream | None = None
     connection: Connection | None = None
     addresses: Sequence[str] = ()
@@ -215,7 +216,7 @@ async def connect(
             connection = Connection(stream, usable, options.report_no_session)
             connection.round_trip_s = round_trip_s
             if admission.conversation is not None:
-                await connection.authenticate(access, admission.conversation, step_s)
+                await connection.authenticate(access, host, admission.conversation, step_s)
                 options.report_step()
     except TimeoutError:
         if stream is None:

@@ -46,7 +46,7 @@ HOSTILE = [
     "com.sun.security.auth.module.JndiLoginModule required user.provider.url=ldap://canary group.provider.url=x;",
     'com.sun.security.auth.module.JndiLoginModule required user.provider.url="ldap://canary/x";',
     'com.sun.security.auth.module.LdapLoginModule required userProvider="ldap://canary";',
-    'com.sun.security.auth.module.Krb5LoginModule required keyTab="/canary" principal="x";',
+    'com.ibm.security.auth.module.Krb5LoginModule required keyTab="/canary" principal="x";',
     'com.sun.security.auth.module.KeyStoreLoginModule required keyStoreURL="http://canary";',
     "com.sun.security.auth.module.UnixLoginModule required;",
     "com.sun.security.auth.module.NTLoginModule required;",

@@ -339,7 +339,7 @@ async def test_while_nothing_can_be_prepared_the_session_is_used_to_its_end() ->
         access = Access("A", security(), report=said.append)
         connection = await stub.connect(access=access)
 
-        async def fails() -> Any:
+        async def fails(host: str) -> Any:
             raise BrokerUnreachable("The token server", "it is down")
 
         access.prepare = fails  # type: ignore[method-assign]
