@@ -7,6 +7,7 @@ Counterpart: ``security.protocol``, ``ssl.*`` and ``sasl.*`` of Apache Kafka's c
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -145,8 +146,9 @@ JKS_MAGICS: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 
 
 def convert_advice(where: str) -> str:
-    """Return how to convert a file from Java's own format."""
+    """Return how to convert a file from Java's own format. keytool asks for the passwords: none is in the line."""
+    source, target = shlex.quote(where), shlex.quote(f"{where.removesuffix('.jks')}.p12")
     return (
-        "Convert it with: keytool -importkeystore -srckeystore"
-        f" {where} -destkeystore {where}.p12 -deststoretype PKCS12 ; then name the new file, with type PKCS12."
+        f"Convert it with: keytool -importkeystore -srckeystore {source} -destkeystore {target} -deststoretype PKCS12 ;"
+        " then name the new file, with type PKCS12."
     )

@@ -372,7 +372,8 @@ def test_javas_own_key_stores_are_refused_with_the_way_to_convert_them(load: Loa
     for kind in ("truststore", "keystore"):
         said = reason(load({**SSL, f"A.ssl.{kind}.location": str(store)}))
         assert f"A.ssl.{kind}.location (line 6) names a file in Java's own old format, JKS" in said
-        assert f"keytool -importkeystore -srckeystore {store} -destkeystore {store}.p12 -deststoretype PKCS12" in said
+        files = f"-srckeystore {store} -destkeystore {store.with_suffix('.p12')}"
+        assert f"keytool -importkeystore {files} -deststoretype PKCS12" in said
 
 
 @pytest.mark.parametrize("key", ["sasl.require.tls", "A.sasl.require.tls", "A->B.sasl.require.tls"])
