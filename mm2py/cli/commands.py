@@ -312,6 +312,16 @@ COMMANDS: Final = (
         ("mm2py dr history mm2.properties 'A->B'", "mm2py dr history mm2.properties 'A->B' --json"),
     ),
     CommandRow(
+        "relocate spark",
+        "mm2py.cli.relocate_spark",
+        RECOVER,
+        "let a stopped query of Spark go on on the other cluster, with its state",
+        (
+            "mm2py relocate spark mm2.properties /srv/checkpoints/orders --flow 'A->B' --plan",
+            "mm2py relocate spark mm2.properties /srv/checkpoints/orders --flow 'A->B'",
+        ),
+    ),
+    CommandRow(
         "backfill",
         "mm2py.cli.backfill",
         SPARK,

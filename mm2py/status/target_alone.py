@@ -72,7 +72,7 @@ class GroupsQuestion:
         async def ask(*, is_target_alone: bool) -> list[ConsumerGroupReport]:
             return report_of(await (self._inquiry.look_at_target() if is_target_alone else self._inquiry.look()))
 
-        unread, reports = await _ask_both_or_target("asking for groups", self._source, self._target, ask)
+        unread, reports = await ask_both_or_target("asking for groups", self._source, self._target, ask)
         return GroupsTold(at_ms, unread, reports)
 
 
@@ -103,14 +103,14 @@ class OffsetsQuestion:
             return found
 
         at_ms = self._clock.wall_ms()
-        return OffsetsTold(at_ms, *await _ask_both_or_target("reading the ledger", self._source, self._target, ask))
+        return OffsetsTold(at_ms, *await ask_both_or_target("reading the ledger", self._source, self._target, ask))
 
 
 class _Ask(Protocol[T_co]):
     async def __call__(self, *, is_target_alone: bool) -> T_co: ...
 
 
-async def _ask_both_or_target(doing: str, source: InquirySide, target: InquirySide, ask: _Ask[T]) -> tuple[str, T]:
+async def ask_both_or_target(doing: str, source: InquirySide, target: InquirySide, ask: _Ask[T]) -> tuple[str, T]:
     """Return why the source does not answer, empty if it does, and the answer. Raises: TargetUnread."""
     await asyncio.gather(source.probe(), target.probe())
     found: list[T] = []
