@@ -1,6 +1,7 @@
 """The jars of Kafka, MirrorMaker 2 and ZooKeeper: named in ``pom.xml``, copied by Maven once for all checkouts.
 
-Of other versions of Kafka only brokers are needed: their jars are named in ``broker_pom.xml``.
+Of other versions of Kafka only brokers are needed: their jars are named in ``broker_pom.xml``. The jars of Spark's own
+source of Kafka are named in ``spark_kafka_pom.xml``.
 
 ``python -m deploy.local.jars [VERSION]`` prints the directory, fetching first when it is not there yet.
 """
@@ -19,6 +20,7 @@ from deploy.local.once import cache_directory, directory_made_once, lock
 
 POM = Path(__file__).with_name("pom.xml")
 BROKER_POM = Path(__file__).with_name("broker_pom.xml")
+SPARK_KAFKA_POM = Path(__file__).with_name("spark_kafka_pom.xml")
 COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:copy-dependencies"
 
 
@@ -49,6 +51,16 @@ def jar_directory(kafka_version: str | None = None) -> Path:
     return directory_made_once(
         cache_directory() / jar_directory_name(pom.read_text(), version), lambda draft: _fetch(pom, version, draft)
     )
+
+
+def spark_kafka_directory() -> Path:
+    """Return the directory of jars that Spark needs for its own Kafka source; fetch them if missing.
+
+    Raises: MissingTool, as ``jar_directory``.
+    """
+    pom = SPARK_KAFKA_POM
+    name = f"spark-{jar_directory_name(pom.read_text(), 'kafka')}"
+    return directory_made_once(cache_directory() / name, lambda draft: _fetch(pom, "for Spark", draft))
 
 
 def _fetch(pom: Path, kafka_version: str, directory: Path) -> None:

@@ -1,4 +1,4 @@
-"""``mm2py relocate spark`` as an operator meets it, between two cluster models; a worker has copied what queries read."""
+"""``mm2py relocate spark`` as an operator meets it, between two cluster models, after a worker has copied."""
 
 from __future__ import annotations
 
@@ -113,7 +113,18 @@ async def test_a_query_of_either_format_goes_on_in_the_copy(tmp_path: Path) -> N
     assert "Nothing was written." in query.text and "A.orders where it read orders." in query.text
     assert await query.relocate() == 0
     lines = query.text.splitlines()
-    assert lines[0].split() == ["BATCH", "TOPIC", "PARTITION", "OFFSET", "NEW", "TOPIC", "NEW", "OFFSET", "EXACT", "NOTE"]
+    assert lines[0].split() == [
+        "BATCH",
+        "TOPIC",
+        "PARTITION",
+        "OFFSET",
+        "NEW",
+        "TOPIC",
+        "NEW",
+        "OFFSET",
+        "EXACT",
+        "NOTE",
+    ]
     assert lines[1].split() == ["1", "orders", "0", "60", "A.orders", "60", "yes", "copied"]
     assert lines[2].split()[:7] == ["1", "orders", "1", "0", "A.orders", "0", "yes"]
     assert lines[-2].startswith(f"Written: {tmp_path}/orders-B.")
@@ -140,9 +151,7 @@ async def test_a_planned_batch_keeps_its_range_and_both_ends_must_be_copied(tmp_
     query.write('{"orders":{"0":105}}', batches=3)
     found = await query.found()
     assert (found["exit_code"], found["outcome"]) == (3, "refused")
-    assert found["why"] == (
-        "orders-0 105: what it has read is not copied to B yet, or not in the ledger, and 1 more"
-    )
+    assert found["why"] == ("orders-0 105: what it has read is not copied to B yet, or not in the ledger, and 1 more")
     assert found["remedy"] == "Let A->B run on, and ask again. Or start it on B with a new checkpoint."
     async with world.worker():
         await world.copied({"orders": "A.orders"})

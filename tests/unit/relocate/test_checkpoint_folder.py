@@ -46,7 +46,7 @@ def test_the_copy_has_new_offsets_the_batches_that_spark_needs_and_everything_el
     rest = {name for name in before if not name.startswith(("offsets/", "commits/"))}
     assert {"metadata", ".metadata.crc", "state/0/0/3.delta", "state/0/0/.3.delta.crc"} <= rest
     assert {name: found[name] for name in found if not name.startswith("offsets/") and name in before} == {
-        name: before[name] for name in before if name in rest or name in found and name.startswith("commits/")
+        name: before[name] for name in before if name in rest or (name in found and name.startswith("commits/"))
     }
     assert read_checkpoint(new).cluster == "B" and not checkpoint.cluster
     assert sorted(path.name for path in old.parent.iterdir()) == ["orders", "orders-B"]
@@ -75,7 +75,7 @@ def test_a_disk_that_refuses_leaves_no_copy(old: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(checkpoint_folder.shutil, "copytree", full)
     checkpoint = read_checkpoint(old)
-    with pytest.raises(ConfigError, match="cannot be written: .*No space left"):
+    with pytest.raises(ConfigError, match=r"cannot be written: .*No space left"):
         write_relocated(checkpoint, old.with_name("orders-B"), moved(checkpoint), "B")
     assert [path.name for path in old.parent.iterdir()] == ["orders"]
 

@@ -32,7 +32,9 @@ def facts(
     return PartitionFacts("A", "B", "orders-0", "A.orders-0", outward, homeward, bounds, there)
 
 
-@pytest.mark.parametrize(("offset", "there"), [(10, 0), (12, 2), (15, 5), (19, 5), (20, 5), (29, 14), (30, 15), (40, 15)])
+@pytest.mark.parametrize(
+    ("offset", "there"), [(10, 0), (12, 2), (15, 5), (19, 5), (20, 5), (29, 14), (30, 15), (40, 15)]
+)
 def test_an_offset_of_a_copied_stretch_has_its_exact_place(offset: int, there: int) -> None:
     assert place_exactly(offset, facts()).offset == there
     assert place_exactly(offset, facts(homeward=None, bounds=None)).offset == there, "also by the target alone"

@@ -63,7 +63,7 @@ def test_positions_of_both_formats_are_known_and_a_source_may_have_none_yet() ->
     ],
 )
 def test_a_source_of_another_kind_is_refused_by_name(line: str) -> None:
-    with pytest.raises(CheckpointRefused, match="offsets/9, source 1 has the position .* neither of format mm2py"):
+    with pytest.raises(CheckpointRefused, match=r"offsets/9, source 1 has the position .* neither of format mm2py"):
         read_batch(9, text_with('{"orders":{"0":5}}', line))
 
 
