@@ -133,7 +133,7 @@ class RelocateCommand:
         outcome, why, remedy = RelocationOutcome.REFUSED, "", ""
         try:
             checkpoint = read_checkpoint(folder)
-            check_free(new)
+            check_free(checkpoint, new)
             self._check(checkpoint, settings)
             told = await self._ask(checkpoint, settings)
             if (first := told.relocation.refused) is not None:

@@ -78,8 +78,10 @@ def read_checkpoint(folder: Path) -> SparkCheckpoint:
     return SparkCheckpoint(folder, stamps, batches, content, cluster)
 
 
-def check_free(new: Path) -> None:
-    """Check that a copy can be made. Raises: ConfigError."""
+def check_free(checkpoint: SparkCheckpoint, new: Path) -> None:
+    """Check that a copy can be made beside a checkpoint. Raises: ConfigError."""
+    if new.resolve().is_relative_to(checkpoint.folder.resolve()):
+        raise ConfigError(f"{new} is inside the checkpoint.", remedy="Name a folder beside it: --to DIR.")
     if new.exists() or new.is_symlink():
         raise ConfigError(f"{new} exists.", remedy="Name a folder that does not exist: --to DIR.")
     if not new.parent.is_dir():
@@ -108,7 +110,7 @@ def write_relocated(checkpoint: SparkCheckpoint, new: Path, batches: Sequence[Pl
         return ()
 
     try:
-        check_free(new)
+        check_free(checkpoint, new)
         draft = Path(tempfile.mkdtemp(prefix=f".{new.name}.", dir=new.parent))
         try:
             shutil.copytree(folder, draft, ignore=left_out, dirs_exist_ok=True)

@@ -20,7 +20,7 @@ ANEW: Final = "Or start it on {there} with a new checkpoint."
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionFacts:
+class TwoLogs:
     """What both clusters say of one partition."""
 
     here: str
@@ -82,7 +82,7 @@ def refused(text: str, remedy: str) -> PlaceInLog:
     return PlaceInLog(None, text, remedy)
 
 
-def place_exactly(offset: int, facts: PartitionFacts) -> PlaceInLog:
+def place_exactly(offset: int, facts: TwoLogs) -> PlaceInLog:
     """Return where a program goes on there whose next offset here is ``offset``."""
     here, there, (start_there, end_there) = facts.here, facts.there, facts.bounds_there
     anew = ANEW.format(there=there)
@@ -104,7 +104,7 @@ def place_exactly(offset: int, facts: PartitionFacts) -> PlaceInLog:
     return _in_log(place, start_there, end_there, facts)
 
 
-def _in_log(place: Answer, start: int, end: int, facts: PartitionFacts) -> PlaceInLog:
+def _in_log(place: Answer, start: int, end: int, facts: TwoLogs) -> PlaceInLog:
     """Return a known place, if the log there still has the records behind it."""
     there, offset = facts.there, place.offset or 0
     if offset < start and place.kind is not AnswerKind.END:
@@ -116,7 +116,7 @@ def _in_log(place: Answer, start: int, end: int, facts: PartitionFacts) -> Place
     return PlaceInLog(max(offset, start), WORDS[place.kind])
 
 
-def _without_ledger(offset: int, facts: PartitionFacts) -> PlaceInLog:
+def _without_ledger(offset: int, facts: TwoLogs) -> PlaceInLog:
     """Return the first offset of a partition of which nothing was ever copied, if nothing of it was read either."""
     has_read_nothing = offset <= (0 if facts.bounds is None else facts.bounds[0])
     if facts.bounds_there == (0, 0) and has_read_nothing:

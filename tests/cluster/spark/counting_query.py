@@ -49,8 +49,6 @@ class CountingQuery:
                 # Spark gives a Python process of its own 10 s to start, which a busy machine may need.
                 if "connect back" not in str(error) or try_ == TRIES - 1:
                     raise
-            finally:
-                query.stop()
 
     def _start(self, spark: SparkSession) -> Any:
         frame = spark.readStream.format(self.source_format).options(**self.options).load()

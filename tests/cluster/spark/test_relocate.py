@@ -29,7 +29,7 @@ from tests.cluster.spark.frames import FlowFile, Sent, send, send_transactions
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-BATCH: Final = "10"
+BATCH: Final = "20"
 """Offsets a batch."""
 QUERY_S: Final = 200.0 * PATIENCE
 
@@ -108,15 +108,15 @@ def test_a_query_of_format_mm2py_goes_on_at_the_exact_record_with_its_state(
     spark: SparkSession, stream: Stream
 ) -> None:
     register(spark)
-    stream.send(45)
+    stream.send(30)
     options = {"maxOffsetsPerTrigger": BATCH}
     here = stream.flow.options(stream.topic, **options)
-    stream.query("mm2py", stream.checkpoint, ends_in_batch=2, **here).run(spark)
+    stream.query("mm2py", stream.checkpoint, ends_in_batch=1, **here).run(spark)
     before = counts_in(stream.counts)
-    assert 0 < sum(before.values()) < 45
+    assert 0 < sum(before.values()) < 30
     stream.await_copies()
     new = check_relocated(stream, stream.relocate())
-    stream.send(30)
+    stream.send(15)
     stream.await_copies()
     there = stream.flow.options(stream.remote, "target", **options)
     stream.query("mm2py", new, **there).run(spark)
@@ -125,15 +125,15 @@ def test_a_query_of_format_mm2py_goes_on_at_the_exact_record_with_its_state(
 
 @pytest.mark.slow  # a session of its own for each of two runs, and jars that nothing else needs
 def test_a_query_of_sparks_own_kafka_source_goes_on_at_the_exact_record_with_its_state(stream: Stream) -> None:
-    stream.send(45)
+    stream.send(30)
     options = {"maxOffsetsPerTrigger": BATCH, "startingOffsets": "earliest", "kafka.isolation.level": "read_committed"}
     here = {"kafka.bootstrap.servers": stream.flow.source.bootstrap, "subscribe": stream.topic, **options}
-    in_own_session(stream.query("kafka", stream.checkpoint, ends_in_batch=2, **here))
+    in_own_session(stream.query("kafka", stream.checkpoint, ends_in_batch=1, **here))
     before = counts_in(stream.counts)
-    assert 0 < sum(before.values()) < 45
+    assert 0 < sum(before.values()) < 30
     stream.await_copies()
     new = check_relocated(stream, stream.relocate())
-    stream.send(30)
+    stream.send(15)
     stream.await_copies()
     there = {"kafka.bootstrap.servers": stream.flow.target.bootstrap, "subscribe": stream.remote, **options}
     in_own_session(stream.query("kafka", new, **there))

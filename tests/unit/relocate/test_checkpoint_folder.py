@@ -88,7 +88,10 @@ def test_a_folder_that_exists_is_never_written_to(old: Path) -> None:
         write_relocated(checkpoint, new, moved(checkpoint), "B")
     assert list(new.iterdir()) == []
     with pytest.raises(ConfigError, match="is no folder"):
-        write_relocated(checkpoint, old / "none" / "orders-B", moved(checkpoint), "B")
+        write_relocated(checkpoint, old.with_name("none") / "orders-B", moved(checkpoint), "B")
+    for inside in (old, old / "orders-B", old.parent / "orders" / "state" / "new"):
+        with pytest.raises(ConfigError, match="is inside the checkpoint"):
+            write_relocated(checkpoint, inside, moved(checkpoint), "B")
 
 
 def test_what_is_no_checkpoint_of_this_machine_is_named(tmp_path: Path) -> None:

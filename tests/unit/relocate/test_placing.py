@@ -8,7 +8,7 @@ import pytest
 
 from mm2py.offsets.partition_ledger import PartitionLedger
 from mm2py.offsets.runs import Entry, Hole, HoleCause, Run
-from mm2py.relocate.placing import PartitionFacts, place_exactly
+from mm2py.relocate.placing import TwoLogs, place_exactly
 from tests.fakes.ledger_topic import chunk
 
 
@@ -28,8 +28,8 @@ def facts(
     homeward: PartitionLedger | None = NONE,
     bounds: tuple[int, int] | None = (0, 45),
     there: tuple[int, int] = (0, 15),
-) -> PartitionFacts:
-    return PartitionFacts("A", "B", "orders-0", "A.orders-0", outward, homeward, bounds, there)
+) -> TwoLogs:
+    return TwoLogs("A", "B", "orders-0", "A.orders-0", outward, homeward, bounds, there)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_an_offset_of_a_copied_stretch_has_its_exact_place(offset: int, there: i
     ],
 )
 def test_an_offset_without_an_exact_place_is_refused_with_the_way_out(
-    offset: int, found: PartitionFacts, why: str, remedy: str
+    offset: int, found: TwoLogs, why: str, remedy: str
 ) -> None:
     place = place_exactly(offset, found)
     assert place.offset is None
