@@ -21,7 +21,7 @@ from mm2py.kafka.list_offsets import find_bounds
 from mm2py.kafka.port import Brokers, TopicPartition
 from mm2py.offsets.checkpoint_rule import remote_topic_of, upstream_topic_of
 from mm2py.offsets.partition_ledger import PartitionLedger
-from mm2py.relocate.placing import KeptOffset, TwoLogs, PlacedOffset, PlaceInLog, place_exactly, refused
+from mm2py.relocate.placing import KeptOffset, PlacedOffset, PlaceInLog, TwoLogs, place_exactly, refused
 from mm2py.status.ledger_topics import missing, recreated, side_of, unknown_side
 from mm2py.topics.filters import PatternTooSlow
 from mm2py.topics.names import ledger_topic
