@@ -135,10 +135,10 @@ class PlaceInquiry:
         there = side_of(other, flow.target, looked.there.topics.get(other[0]))
         outward, homeward = looked.outward.of(key), looked.homeward.of(other) if looked.homeward else None
         why = missing(here, there) or recreated(outward, here, there) or recreated(homeward or _NO_LEDGER, there, here)
-        if not why and (other not in looked.bounds_there or (looked.bounds is not None and key not in looked.bounds)):
-            why = f"{key[0]}-{key[1]} or its copy has no leader now"
         if why:
-            return refused(why, "Repair that, and ask again.")
+            return refused(why, f"Start the query on {flow.target} with a new checkpoint, when {flow} has copied it.")
+        if other not in looked.bounds_there or (looked.bounds is not None and key not in looked.bounds):
+            return refused(f"{key[0]}-{key[1]} or its copy has no leader now", "Ask again when both have one.")
         facts = TwoLogs(
             here=flow.source,
             there=flow.target,

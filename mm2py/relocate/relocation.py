@@ -12,7 +12,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from mm2py.relocate.placing import KeptOffset, PlacedOffset
-from mm2py.relocate.spark_layout import KeptBatches, PlannedBatch, SourceFormat, SourcePosition
+from mm2py.relocate.spark_layout import CheckpointRefused, KeptBatches, PlannedBatch, SourceFormat, SourcePosition
 from mm2py.status.bodies import FormatBody
 from mm2py.text_table import text_table
 
@@ -118,6 +118,8 @@ def relocation_of(
     Args:
         content: the batches by number.
         placed: by number of the batch the places of its ``kept_offsets``.
+    Raises:
+        CheckpointRefused: two topics of a source have the same name there.
     """
     offsets: list[RelocatedOffset] = []
     found: list[PlannedBatch] = []
@@ -147,7 +149,13 @@ def _moved(position: SourcePosition, placed: Sequence[PlacedOffset]) -> SourcePo
         if one.place.offset is None:
             return SourcePosition(SourceFormat.NONE, "", {})
         name = one.other_topic if position.format is SourceFormat.KAFKA else ""
-        topics.setdefault(name, {})[one.kept.partition] = one.place.offset
+        numbers = topics.setdefault(name, {})
+        if one.kept.partition in numbers:
+            raise CheckpointRefused(
+                f"Two topics of the query are copied to {name}: it would read that topic from one offset on.",
+                remedy="Start it with a new checkpointLocation.",
+            )
+        numbers[one.kept.partition] = one.place.offset
     return SourcePosition(position.format, placed[0].other_topic_id if position.topic_id else "", topics)
 
 

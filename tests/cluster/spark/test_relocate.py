@@ -57,7 +57,7 @@ class Stream:
 
     def await_copies(self) -> None:
         wait_until(
-            lambda: len(values(self.flow.target, self.remote)) == self.sent.total() or None,
+            lambda: len(values(self.flow.target, self.remote, (0, 1))) == self.sent.total() or None,
             f"{self.remote} has all {self.sent.total()} records",
         )
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from mm2py.relocate.placing import KeptOffset, PlacedOffset, PlaceInLog
 from mm2py.relocate.relocation import Relocation, kept_offsets, relocation_of
-from mm2py.relocate.spark_layout import KeptBatches, read_batch
+from mm2py.relocate.spark_layout import CheckpointRefused, KeptBatches, read_batch
 
 ID, ID_THERE = "9b4adb83-529a-4f05-92ab-0a21052be4d8", "00000000-0000-4000-8000-000000000007"
 LINES = (f'{{"topic_id": "{ID}", "0": 4, "2": 6}}', "-", '{"pay":{"0":1},"refund":{"0":2}}')
@@ -53,6 +57,15 @@ def test_the_batch_before_the_last_one_may_have_no_position_and_decides_nothing(
         "-",
         f'{{"topic_id": "{ID_THERE}", "0": 104, "2": 106}}',
     ]
+
+
+def test_two_topics_that_become_one_are_refused() -> None:
+    def merged(one: KeptOffset) -> PlacedOffset:
+        return replace(placed(one), other_topic="A.all")
+
+    places = {number: [merged(one) for one in kept_offsets(batch)] for number, batch in BATCHES.items()}
+    with pytest.raises(CheckpointRefused, match=r"Two topics of the query are copied to A\.all"):
+        relocation_of(KeptBatches(6, 7, None), BATCHES, places)
 
 
 def test_both_ends_of_a_planned_batch_must_be_known() -> None:
