@@ -15,6 +15,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="Run `make venv-spark`.")
 
+from deploy.local.broker_settings import render_properties
 from deploy.local.jars import spark_kafka_directory
 from deploy.local.kafka import KafkaCluster
 from mm2py.backfill import register
@@ -88,6 +89,8 @@ class Stream:
 def stream(source_cluster: KafkaCluster, target_cluster: KafkaCluster, tmp_path: Path) -> Iterator[Stream]:
     found = Stream(tmp_path, FlowFile(tmp_path, source_cluster, target_cluster))
     found.flow.properties[f"{found.flow.flow}.topics"] = found.topic
+    found.flow.properties[f"{found.flow.alias}.consumer.isolation.level"] = "read_committed"
+    found.flow.path.write_text(render_properties(found.flow.properties))
     with Mm2py(found.flow.properties):
         yield found
 
