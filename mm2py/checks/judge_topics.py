@@ -11,7 +11,6 @@ from mm2py.checks.results import CheckResult, CheckState, counted, ok, unknown
 from mm2py.config.settings import FlowSettings
 from mm2py.flow import Flow
 from mm2py.topics.filters import PatternTooSlow
-from mm2py.topics.names import remote_name_problem
 from mm2py.topics.replicas import AtMost, replicas_on
 from mm2py.topics.topic_configs import remote_topic_configs
 
@@ -237,13 +236,26 @@ def judge_names(answers: FlowAnswers, claims: Mapping[str, Sequence[Flow]]) -> I
     yield from _selection(answers)
     if not answers.selected:
         return
-    remotes = {settings.remote_topic(topic): topic for topic in answers.selected}
+    remotes: dict[str, str] = {}
+    alike: list[str] = []
+    for topic in answers.selected:
+        if (other := remotes.setdefault(settings.remote_topic(topic), topic)) != topic:
+            alike += [one for one in (other, topic) if one not in alike]
     if target.away is not None:
         yield from _away(codes[1:3], answers, str(target.alias))
     else:
         yield from _free(answers)
         yield from _allowed(answers, remotes)
-    shared = [topic for remote, topic in remotes.items() if len(claims.get(remote, ())) > 1]
+    shared = [topic for remote, topic in remotes.items() if len(set(claims.get(remote, ()))) > 1]
+    if alike:
+        yield CheckResult(
+            "MM0604",
+            CheckState.FAILED,
+            flow,
+            f"{counted('topic', alike)}: topics.rename gives two or more of them the same name, and only one is copied",
+            "Put rules that tell them apart in front in topics.rename, or exclude all but one.",
+            tuple(alike),
+        )
     if shared:
         others = sorted({str(one) for remote in remotes for one in claims.get(remote, ()) if one != settings.flow})
         yield CheckResult(
@@ -254,8 +266,8 @@ def judge_names(answers: FlowAnswers, claims: Mapping[str, Sequence[Flow]]) -> I
             "Exclude them from all but one of the flows, or set many.to.one=true on each.",
             tuple(shared),
         )
-    else:
-        yield ok("MM0604", flow, "No other flow of the file copies into its remote topics")
+    elif not alike:
+        yield ok("MM0604", flow, "Each remote topic gets one topic of one flow of the file")
 
 
 def _selection(answers: FlowAnswers) -> Iterable[CheckResult]:
@@ -386,7 +398,7 @@ def _allowed(answers: FlowAnswers, remotes: Mapping[str, str]) -> Iterable[Check
     for name in sorted(answers.target_names):
         alike.setdefault(name.replace(".", "_"), name)
     for remote in remotes:
-        problem = remote_name_problem(remote)
+        problem = answers.settings.remote_problem(remotes[remote])
         if problem is not None:
             bad.setdefault(problem, []).append(remote)
             continue
@@ -399,7 +411,7 @@ def _allowed(answers: FlowAnswers, remotes: Mapping[str, str]) -> Iterable[Check
             CheckState.FAILED,
             flow,
             f"{counted('remote topic', [_short(name) for name in names])} cannot be created on {alias}: {why}",
-            "Exclude the topic, shorten the alias, or set another replication.policy.separator.",
+            "Exclude the topic, shorten the alias, set another replication.policy.separator, or change topics.rename.",
             tuple(names),
         )
     if not bad:

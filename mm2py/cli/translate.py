@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from mm2py.cli.flow_sides import settings_of_workers
 from mm2py.clock import SystemClock
 from mm2py.config.configuration import SettingsFile, flow_of, read_settings_file, with_flow
 from mm2py.config.settings import FlowSettings
+from mm2py.connector_offsets.turning import stored_positions
 from mm2py.flow import PARTITION_MOST
 from mm2py.flow_sides import sides_of
 from mm2py.logs import make_logger
@@ -100,7 +102,10 @@ def run(arguments: Sequence[str]) -> int:
 async def _ask(file: SettingsFile, settings: FlowSettings, options: TranslateArguments) -> OffsetsTold:
     async with sides_of("translate", settings) as (source, target):
         settings, _ = await settings_of_workers(file, settings, target)
-        topic = settings.source_topic(options.topic, is_reverse=options.reverse)
+        known: set[str] = set()
+        if options.reverse and settings.renaming is not None:
+            known = {name for name, _ in await stored_positions(settings, target.brokers, rng=random.Random())}  # noqa: S311
+        topic = settings.source_topic(options.topic, is_reverse=options.reverse, known=known)
         question = Question((topic, options.partition), options.offset, options.reverse)
         asked = OffsetsQuestion(settings, source, target, SystemClock(), make_logger("warning", "text"))
         return await asked.ask(question)

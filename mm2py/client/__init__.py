@@ -14,6 +14,7 @@ from mm2py.flow import ClusterAlias
 from mm2py.offsets.answers import Answer, AnswerKind
 from mm2py.records.ledger_record import NewerLedgerFormat
 from mm2py.topics.names import DefaultReplicationPolicy, IdentityReplicationPolicy, ReplicationPolicy
+from mm2py.topics.renaming import renaming
 
 __all__ = [
     "Answer",
@@ -27,4 +28,5 @@ __all__ = [
     "ReadDenied",
     "RemoteOffset",
     "ReplicationPolicy",
+    "renaming",
 ]

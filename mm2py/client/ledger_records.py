@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,9 +22,9 @@ class LedgerRecords:
     newer chunks may be in another one. Then the partition whose last record is older is read into the ledger first.
     """
 
-    def __init__(self, wanted: Collection[tuple[str, int]]) -> None:
-        """Start without records. ``wanted`` are the source partitions, named as on the source cluster."""
-        self._wanted = wanted
+    def __init__(self, is_wanted: Callable[[tuple[str, int]], bool]) -> None:
+        """Start without records. ``is_wanted`` is asked about source partitions, named as on the source cluster."""
+        self._is_wanted = is_wanted
         self._logs: dict[tuple[str, int], dict[int, _LedgerLog]] = {}
 
     def take(self, ledger_partition: int, timestamp_ms: int, key: bytes | None, value: bytes | None) -> None:
@@ -40,7 +40,7 @@ class LedgerRecords:
         except MalformedRecord as error:
             _log.info("A record of the ledger topic is passed over: %s", error)
             return
-        if chunk is None or key is None or (chunk.topic, chunk.partition) not in self._wanted:
+        if chunk is None or key is None or not self._is_wanted((chunk.topic, chunk.partition)):
             return
         logs = self._logs.setdefault((chunk.topic, chunk.partition), {})
         log = logs.setdefault(ledger_partition, _LedgerLog())
@@ -50,12 +50,12 @@ class LedgerRecords:
             log.values[key] = value
 
     def ledgers(self) -> dict[tuple[str, int], PartitionLedger]:
-        """Return the ledgers of all wanted partitions. Those of a partition without records are empty.
+        """Return the ledgers of all wanted partitions that have records.
 
         Raises:
             NewerLedgerFormat: a newer mm2py wrote a chunk of a wanted partition.
         """
-        return {place: _folded(self._logs.get(place, {}).values()) for place in self._wanted}
+        return {place: _folded(logs.values()) for place, logs in self._logs.items()}
 
 
 @dataclass(slots=True)

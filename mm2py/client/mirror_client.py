@@ -84,7 +84,8 @@ class MirrorClient:
             bootstrap_servers: ``host:port``, several as a list.
             policy: the replication policy of the flows, with the same separator:
                 ``DefaultReplicationPolicy(separator="_")``. With
-                ``IdentityReplicationPolicy(source_alias=ClusterAlias("A"))`` a topic counts as a copy from A.
+                ``IdentityReplicationPolicy(source_alias=ClusterAlias("A"))`` a topic counts as a copy from A. A flow
+                with ``topics.rename`` needs ``renaming(policy, "A", "orders -> sales.orders")``.
             aiokafka_options: further arguments of ``AIOKafkaConsumer``: ``security_protocol``, ``ssl_context``,
                 ``sasl_mechanism``, ``client_id`` and the like.
         Raises:
@@ -238,15 +239,14 @@ class MirrorClient:
         self, source_alias: str, remote: Collection[Partition]
     ) -> dict[Partition, PartitionLedger]:
         """Return the ledgers of remote partitions that have one; a group can continue without a ledger."""
-        sources = {place: source for place in remote if (source := self._upstream(source_alias, place)) is not None}
         try:
-            ledgers = await self._ledgers(source_alias, set(sources.values()))
+            ledgers = await self._ledgers_of_copies(source_alias, remote)
         except MissingTopic:
             return {}
         except (ReadDenied, NewerLedgerFormat) as error:
             _log.warning("Whether offsets of groups are exact is not known: %s", error)
             return {}
-        return {place: ledgers[source] for place, source in sources.items()}
+        return {place: ledger for place, (_, ledger) in ledgers.items()}
 
     # Any offset, exactly
 
@@ -297,17 +297,16 @@ class MirrorClient:
             ValueError: an offset is negative, or the name of a topic is not that of a copy from this source.
         """
         asked = {TopicPartition(*place): _checked(place, some) for place, some in offsets.items()}
-        sources: dict[TopicPartition, TopicPartition] = {}
         for place in asked:
-            source = self._upstream(source_alias, place)
-            if source is None:
+            if not self.policy.renames and self._upstream(source_alias, place) is None:
                 raise ValueError(f"{place.topic} is no remote topic of {source_alias}, by the replication policy.")
-            sources[place] = source
-        ledgers = await self._ledgers(source_alias, set(sources.values()))
+        ledgers = await self._ledgers_of_copies(source_alias, asked)
+        if unknown := asked.keys() - ledgers.keys():
+            raise ValueError(f"{min(unknown).topic} is no remote topic of {source_alias}, by the rules and the ledger.")
 
         def answers() -> dict[Partition, list[Answer]]:
             return {
-                sources[place]: [ledgers[sources[place]].reverse(offset) for offset in some]
+                ledgers[place][0]: [ledgers[place][1].reverse(offset) for offset in some]
                 for place, some in asked.items()
             }
 
@@ -321,7 +320,33 @@ class MirrorClient:
         """
         if not partitions:
             return {}
-        records = LedgerRecords(partitions)
+        found = await self._ledgers_where(source_alias, lambda place: place in partitions)
+        return {place: found.get(place, PartitionLedger()) for place in partitions}
+
+    async def _ledgers_of_copies(
+        self, source_alias: str, copies: Collection[Partition]
+    ) -> dict[Partition, tuple[TopicPartition, PartitionLedger]]:
+        """Return, by remote partition, its source partition and the ledger of that; strangers are left out.
+
+        If rules give topics other names, the ledger tells which topics were copied, and so which one a copy is of.
+        """
+        if not self.policy.renames:
+            sources = {place: source for place in copies if (source := self._upstream(source_alias, place)) is not None}
+            ledgers = await self._ledgers(source_alias, set(sources.values()))
+            return {place: (source, ledgers[source]) for place, source in sources.items()}
+        if not copies:
+            return {}
+
+        def copy_of(place: Partition) -> Partition:
+            return self.format_remote_topic(source_alias, place[0]), place[1]
+
+        found = await self._ledgers_where(source_alias, lambda place: copy_of(place) in copies)
+        return {TopicPartition(*copy_of(place)): (TopicPartition(*place), ledger) for place, ledger in found.items()}
+
+    async def _ledgers_where(
+        self, source_alias: str, is_wanted: Callable[[Partition], bool]
+    ) -> dict[Partition, PartitionLedger]:
+        records = LedgerRecords(is_wanted)
         topic = ledger_topic(ClusterAlias(source_alias))
         remedy = (
             "Check the source's alias, let mm2py copy from it to this cluster, and grant the application DESCRIBE and"

@@ -56,6 +56,7 @@ from mm2py.kafka.security.settings import Security
 from mm2py.secret import shown_key
 from mm2py.topics.filters import CopyMode, CopyModes, GroupFilter, TopicFilter
 from mm2py.topics.names import ReplicationPolicy, make_policy, pairs_in_turns, rings
+from mm2py.topics.renaming import with_rules
 from mm2py.topics.topic_configs import ConfigPropertyFilter
 
 T = TypeVar("T")
@@ -148,7 +149,10 @@ class FlowsReading:
 
     def _rings(self, layers: Mapping[Flow, FlowLayers]) -> dict[Flow, list[str]]:
         """Return for each flow that is part of a ring why it is refused."""
-        names = {flow: self._names(flow, of_flow.connector) for flow, of_flow in layers.items()}
+        names = {
+            flow: self._names(flow, of_flow.connector, self._own_layer(flow, flow.target))
+            for flow, of_flow in layers.items()
+        }
         policies = {flow: found[0] for flow, found in names.items() if found is not None}
         topics = {flow: self._value(layers[flow].connector, keys.TOPICS) for flow in policies}
         self._in_turns = pairs_in_turns(policies, topics, [flow for flow in policies if self._is_standby(flow)])
@@ -156,7 +160,7 @@ class FlowsReading:
             flow: [
                 f"its topics would come back by {' -> '.join(way)} and be copied without end (under the identity policy"
                 " give the flows topics that begin differently, or set standby = true for one of two that lead back"
-                " and forth; otherwise give all the same replication.policy.separator)"
+                " and forth and rename nothing; otherwise give all the same replication.policy.separator)"
             ]
             for flow, way in rings(policies, topics, self._in_turns).items()
         }
@@ -288,7 +292,7 @@ class FlowsReading:
             )
 
     def _names(
-        self, flow: Flow, connector: Layer
+        self, flow: Flow, connector: Layer, own: Layer
     ) -> tuple[ReplicationPolicy, TopicFilter, ConfigPropertyFilter] | None:
         """Return the policy and the filters of a flow; None if there is a problem with one of them."""
         separator = connector.get(keys.POLICY_SEPARATOR.name)
@@ -298,7 +302,8 @@ class FlowsReading:
         use_defaults_from = self._value(connector, keys.USE_DEFAULTS_FROM)
         policy_class = self._value(connector, keys.POLICY_CLASS)
         internal_separator_enabled = self._value(connector, keys.POLICY_INTERNAL_SEPARATOR)
-        policy = self._made(
+        rules, aliases = self._value(own, keys.TOPICS_RENAME), self._value(self._file, keys.CLUSTERS)
+        plain = self._made(
             flow,
             connector,
             lambda: make_policy(
@@ -307,6 +312,9 @@ class FlowsReading:
                 separator=None if separator is None else separator.value,
                 internal_separator_enabled=internal_separator_enabled,
             ),
+        )
+        policy = (
+            None if plain is None else self._made(flow, own, lambda: with_rules(plain, flow.source, rules, aliases))
         )
         topic_filter = self._made(flow, connector, lambda: TopicFilter(topics, topics_exclude))
         config_filter = self._made(flow, connector, lambda: ConfigPropertyFilter(configs_exclude, use_defaults_from))
@@ -346,7 +354,7 @@ class FlowsReading:
         for alias, side, layer in ((flow.source, "source", consumer), (flow.target, "target", producer)):
             if keys.BOOTSTRAP_SERVERS.name not in layer:
                 add_problem(self._problems, f"{alias}.bootstrap.servers is missing, flow {flow} needs it as its {side}")
-        names = self._names(flow, connector)
+        names = self._names(flow, connector, own)
         copy_modes = self._copy_modes(flow, own)
         if names is None or copy_modes is None:
             return None

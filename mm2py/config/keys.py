@@ -45,6 +45,7 @@ from mm2py.config.row import (
     Section,
 )
 from mm2py.topics.filters import DEFAULT_GROUPS, DEFAULT_GROUPS_EXCLUDE, DEFAULT_TOPICS, DEFAULT_TOPICS_EXCLUDE
+from mm2py.topics.renaming import RENAME_KEY
 from mm2py.topics.replicas import AtMost
 from mm2py.topics.topic_configs import DEFAULT_CONFIG_PROPERTIES_EXCLUDE
 
@@ -372,6 +373,20 @@ POLICY_INTERNAL_SEPARATOR = NAMES.row(
     True,
     readers=BY_CONNECTOR,
     text="Use that separator also in the names of MirrorMaker 2's internal topics that follow the policy.",
+)
+
+TOPICS_RENAME: Key[tuple[str, ...]] = NAMES.row(
+    RENAME_KEY,
+    strings,
+    (),
+    readers=AT_FLOW,
+    lines=("##A->B.topics.rename = orders -> sales.orders, (.*)\\\\.v1 -> $1",),
+    text=(
+        "Other names for topics on B: rules, of which the first that matches a topic's whole name counts. Left a name,"
+        " in which a dot is a dot, or a Java pattern; right the new name, with $1 for the first group. The policy then"
+        " makes the remote name: A.sales.orders. Heartbeats and copies of other clusters keep their names. Topics that"
+        " would get one name are not both copied. Only mm2py has it; docs/names.md says what a change means."
+    ),
 )
 
 NEW_TOPICS = Section("new topics on the target")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,9 +12,11 @@ from mm2py.errors import ConfigError, Mm2Error
 from mm2py.flow import ClusterAlias, Flow, TopicName
 from mm2py.kafka.security.settings import PLAINTEXT, Security, TlsSettings
 from mm2py.records.gap_record import SourcePolicy, TargetPolicy
+from mm2py.records.source_offset import StoredPosition
 from mm2py.secret import Secret
 from mm2py.topics.filters import CopyModes, GroupFilter, TopicDecision, TopicFilter, should_replicate
-from mm2py.topics.names import ReplicationPolicy
+from mm2py.topics.names import ReplicationPolicy, remote_name_problem
+from mm2py.topics.renaming import RenamingPolicy
 from mm2py.topics.replicas import AtMost
 from mm2py.topics.topic_configs import ConfigPropertyFilter
 
@@ -169,7 +171,7 @@ class FlowSettings:
 
     def decision(self, topic: str) -> TopicDecision:
         """Decide whether the flow copies a topic of the source, and if not, why. Raises: PatternTooSlow."""
-        return should_replicate(
+        decision = should_replicate(
             TopicName(topic),
             policy=self.policy,
             topic_filter=self.topic_filter,
@@ -177,6 +179,9 @@ class FlowSettings:
             target_alias=self.flow.target,
             aliases=self.aliases,
         )
+        if decision.replicate and self.renaming is not None:
+            self.renaming.rule_of(topic)  # it must be known under which name
+        return decision
 
     def replicates(self, topic: str) -> bool:
         """Return whether the flow copies a topic of the source. Raises: PatternTooSlow."""
@@ -186,14 +191,42 @@ class FlowSettings:
         """Return the name of a topic's copy on the target."""
         return str(self.policy.format_remote_topic(self.flow.source, TopicName(topic)))
 
-    def source_topic(self, topic: str, *, is_reverse: bool = False) -> str:
+    @property
+    def renaming(self) -> RenamingPolicy | None:
+        """The policy, if it has rules that give topics other names (``topics.rename``)."""
+        return self.policy if isinstance(self.policy, RenamingPolicy) else None
+
+    def renamed(self, topic: str) -> str | None:
+        """Return the name of a topic's copy if rules have changed it; None if they have not."""
+        if self.renaming is None:
+            return None
+        remote = self.remote_topic(topic)
+        return None if remote == self.renaming.unrenamed(TopicName(topic)) else remote
+
+    def old_remote(self, topic: str, position: StoredPosition) -> str | None:
+        """Return the remote topic that a position of mm2py names, if it is another one now: rules have changed."""
+        if position.recopy or position.is_of_mm2 or position.target_topic == self.renamed(topic):
+            return None
+        plain = self.policy if self.renaming is None else self.renaming.base
+        return position.target_topic or str(plain.format_remote_topic(self.flow.source, TopicName(topic)))
+
+    def remote_problem(self, topic: str) -> str | None:
+        """Return why a topic's copy cannot have its name, as half a sentence; None if it can."""
+        problem = None if self.renaming is None else self.renaming.name_problem(TopicName(topic))
+        return problem or remote_name_problem(self.remote_topic(topic))
+
+    def source_topic(self, topic: str, *, is_reverse: bool = False, known: Iterable[str] = ()) -> str:
         """Return a topic's name on the source. With ``is_reverse``, ``topic`` may be its name on the target.
 
+        Args:
+            known: topics of the source that are or were copied: rules with patterns are undone only for these.
         Raises:
             ConfigError: the flow does not copy it.
         """
         name, policy = TopicName(topic), self.policy
         upstream = policy.upstream_topic(name) if policy.topic_source(name) == self.flow.source else None
+        if self.renaming is not None and is_reverse:
+            upstream = self.renaming.upstream_among(name, known)
         for found in (upstream if is_reverse else None, name):
             if found is not None and self.replicates(found):
                 return str(found)

@@ -266,6 +266,7 @@ class ConnectorOffsets:
                 source_cluster=source.cluster_id,
                 source_topic_id=upstream.topic_id,
                 target_topic_id=None if remote is None or remote.error_code else remote.topic_id,
+                target_topic=settings.renamed(key[0]),
                 behind=known if known is not None and _skips(known, position_at=at, upstream=upstream) else None,
             )
             positions[key] = replace(position, **_producer_of(known))

@@ -77,11 +77,13 @@ def operators_position(
     source_cluster: str | None,
     source_topic_id: uuid.UUID | None,
     target_topic_id: uuid.UUID | None,
+    target_topic: str | None = None,
     behind: StoredPosition | None = None,
 ) -> StoredPosition:
     """Return a position that says: copy from here, whatever the remote partition holds.
 
     Args:
+        target_topic: the name of the remote topic, if a rule gave it, see ``StoredPosition``.
         behind: the position that it replaces, if the records between the two are skipped, and all records before are
             copied. Without it another ledger begins.
     """
@@ -93,6 +95,7 @@ def operators_position(
         source_cluster=source_cluster,
         source_topic_id=source_topic_id,
         target_topic_id=target_topic_id,
+        target_topic=target_topic,
         by=BY_OPERATOR,
         skipped=skipped,
         ledger=None if behind is None else behind.ledger,

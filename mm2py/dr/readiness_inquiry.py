@@ -22,6 +22,7 @@ from mm2py.dr.fence.record import FenceRecord, fences_up
 from mm2py.dr.journal import JournalEntry, JournalsDisagree, JournalUnreadable, agreed
 from mm2py.dr.journal_topic import read_journal
 from mm2py.dr.journal_writer import KeptJournal
+from mm2py.dr.cutover.pair import RENAMES_REMEDY, renames_told
 from mm2py.dr.readiness import ReadinessFacts, WayBackState
 from mm2py.errors import ConfigError, FirstErrorGroup, Mm2Error
 from mm2py.flow import ClusterAlias, Flow, parse_flow
@@ -75,6 +76,8 @@ def way_back_of(file: SettingsFile, flow: Flow) -> WayBackInFile:
         return WayBackInFile(WayBackState.REFUSED, str(error), None)
     if all(settings.flow != back for settings in configuration.flows):
         return WayBackInFile(WayBackState.MISSING, "", None)
+    if why := renames_told(one for one in configuration.flows if one.flow in (flow, back)):
+        return WayBackInFile(WayBackState.REFUSED, f"{why}. {RENAMES_REMEDY}", None)
     try:
         return WayBackInFile(WayBackState.THERE, "", whole.alone(back).configuration())
     except ConfigError as error:

@@ -1,7 +1,8 @@
-"""Which flow of a group may copy into which remote topic. Pure.
+"""Which flow of a group may copy which topic into which remote topic. Pure.
 
 MirrorMaker 2 lets several flows write to one remote topic: under the identity policy a topic that two sources have
-becomes one. Here the flow that was listed first gets the remote topic, unless all flows into it want to be mixed.
+becomes one. Here the flow that was listed first gets the remote topic, unless all flows into it want to be mixed. And
+of one flow's topics the first gets it: rules of ``topics.rename`` may give two of them one name.
 """
 
 from __future__ import annotations
@@ -18,25 +19,29 @@ class TopicClaims:
     def __init__(self) -> None:
         self.by_flow: dict[Flow, dict[str, TopicClaim]] = {}
         """By source topic."""
-        self._into: dict[str, tuple[tuple[Flow, bool], ...]] = {}
-        """By remote topic: the flows that copy into it, and whether they may be mixed."""
+        self._into: dict[str, tuple[tuple[Flow, bool, str], ...]] = {}
+        """By remote topic: the flows that copy into it, whether they may be mixed, and their topics."""
 
     def conflicting_flows(self, flow: Flow, topic: str, claim: TopicClaim) -> frozenset[Flow]:
         """Return the flows because of which ``flow`` must not copy a topic into the remote topic of ``claim``."""
-        known = self._into.get(claim.prefix + topic, ())
-        return frozenset(other for other, mixes in known if other != flow and not (mixes and claim.mixes))
+        known = self._into.get(claim.remote_topic(topic), ())
+        return frozenset(other for other, mixes, _ in known if other != flow and not (mixes and claim.mixes))
+
+    def conflicting_topic(self, flow: Flow, topic: str, claim: TopicClaim) -> str | None:
+        """Return the topic that ``flow`` copies into the remote topic of ``claim`` already; None: there is none."""
+        known = self._into.get(claim.remote_topic(topic), ())
+        return next((name for other, _, name in known if other == flow and name != topic), None)
 
     def take(self, flow: Flow, topic: str, claim: TopicClaim) -> bool:
-        """Claim a remote topic for a flow's topic; its earlier claim ends. Returns False if another flow's claim
-        conflicts."""
+        """Claim a remote topic for a flow's topic; its earlier claim ends. Returns False if another claim conflicts."""
         if self.by_flow.get(flow, {}).get(topic) == claim:
             return True
         self.drop(flow, topic)
-        if self.conflicting_flows(flow, topic, claim):
+        if self.conflicting_flows(flow, topic, claim) or self.conflicting_topic(flow, topic, claim) is not None:
             return False
         self.by_flow.setdefault(flow, {})[topic] = claim
-        remote = claim.prefix + topic
-        self._into[remote] = (*self._into.get(remote, ()), (flow, claim.mixes))
+        remote = claim.remote_topic(topic)
+        self._into[remote] = (*self._into.get(remote, ()), (flow, claim.mixes, topic))
         return True
 
     def drop(self, flow: Flow, topic: str) -> None:
@@ -44,9 +49,9 @@ class TopicClaims:
         claim = self.by_flow.get(flow, {}).pop(topic, None)
         if claim is None:
             return
-        remote = claim.prefix + topic
+        remote = claim.remote_topic(topic)
         left = list(self._into[remote])
-        left.remove((flow, claim.mixes))
+        left.remove((flow, claim.mixes, topic))
         if left:
             self._into[remote] = tuple(left)
         else:

@@ -5,8 +5,11 @@ Counterpart: MM2's MirrorCheckpointTask.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from mm2py.flow import Flow, TopicName
 from mm2py.topics.names import ReplicationPolicy
+from mm2py.topics.renaming import RenamingPolicy
 
 
 def is_more_recent(last: tuple[int, int] | None, new: tuple[int, int], *, is_exact: bool = False) -> bool:
@@ -41,9 +44,19 @@ def remote_topic_of(topic: TopicName, policy: ReplicationPolicy, flow: Flow) -> 
     return policy.format_remote_topic(flow.source, topic)
 
 
-def upstream_topic_of(remote: TopicName, policy: ReplicationPolicy, flow: Flow) -> TopicName | None:
-    """Return the topic of the source cluster for which ``remote_topic_of`` returns ``remote``; None: there is none."""
+def upstream_topic_of(
+    remote: TopicName, policy: ReplicationPolicy, flow: Flow, known: Iterable[str]
+) -> TopicName | None:
+    """Return the topic of the source cluster for which ``remote_topic_of`` returns ``remote``; None: there is none.
+
+    Args:
+        known: topics of the source that are or were copied. Only they tell if rules have given topics other names.
+    """
     own = policy.upstream_topic(remote) if policy.topic_source(remote) == flow.source else None
+    if isinstance(policy, RenamingPolicy):
+        own = policy.upstream_among(remote, known)
+        if policy.keeps_names:
+            return own
     for topic in (own, policy.format_remote_topic(flow.target, remote)):
         if topic is not None and remote_topic_of(topic, policy, flow) == remote:
             return topic

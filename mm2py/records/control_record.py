@@ -128,19 +128,29 @@ class Writer(NamedTuple):
     epoch: int
 
 
+_WHOLE_NAME: Final = "/"
+
+
 class TopicClaim(NamedTuple):
     """The remote topic that a source topic is copied into."""
 
     prefix: str
-    """The remote topic is named by this prefix and the source topic's name, under all replication policies."""
+    """What comes before the source topic's name in the remote topic's name. If it ends in ``/``, which no name has, it
+    is the whole remote name: ``topics.rename`` has given another one. A worker that does not know this copies nothing
+    into such a topic: its own claim differs."""
     mixes: bool
     """Whether other flows may copy into the same remote topic (``many.to.one``), if their claims say so too."""
 
     @classmethod
     def of(cls, topic: str, remote_topic: str, *, mixes: bool) -> TopicClaim:
         if not remote_topic.endswith(topic):
-            raise ValueError(f"the remote topic {remote_topic} does not end like {topic}")
+            return cls(f"{remote_topic}{_WHOLE_NAME}", mixes)
         return cls(remote_topic[: len(remote_topic) - len(topic)], mixes)
+
+    def remote_topic(self, topic: str) -> str:
+        """Return the remote topic of a source topic that has this claim."""
+        is_whole = self.prefix.endswith(_WHOLE_NAME)
+        return self.prefix.removesuffix(_WHOLE_NAME) if is_whole else f"{self.prefix}{topic}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ _OWN_FIELDS: Final = frozenset(
         "source_leader_epoch",
         "next_target",
         "target_topic_id",
+        "target_topic",
         "target_leader_epoch",
         "producer_id",
         "producer_epoch",
@@ -92,6 +93,8 @@ class StoredPosition:
     source_leader_epoch: int | None = None
     next_target: int | None = None
     target_topic_id: uuid.UUID | None = None
+    target_topic: str | None = None
+    """The name of the remote topic, if a rule of ``topics.rename`` gave it; None: the replication policy alone did."""
     target_leader_epoch: int | None = None
     producer_id: int | None = None
     producer_epoch: int | None = None
@@ -199,6 +202,8 @@ def encode_value(position: StoredPosition) -> bytes:
             "behind_since_ms": position.behind_since_ms,
             "lag_before": None if position.lag_before is None else position.lag_before.text,
         }
+    if position.target_topic is not None:
+        fields["target_topic"] = position.target_topic
     if position.mode is not None:
         fields["mode"] = position.mode
     if position.by == BY_OPERATOR:
@@ -242,6 +247,7 @@ def decode_value(value: bytes | None) -> StoredPosition | None:
             source_leader_epoch=_int(fields, "source_leader_epoch"),
             next_target=_int(fields, "next_target"),
             target_topic_id=_id(fields, "target_topic_id"),
+            target_topic=_text(fields, "target_topic"),
             target_leader_epoch=_int(fields, "target_leader_epoch"),
             producer_id=_int(fields, "producer_id"),
             producer_epoch=_int(fields, "producer_epoch"),

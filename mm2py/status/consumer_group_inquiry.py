@@ -138,6 +138,8 @@ class ConsumerGroupInquiry:
     async def _look_at_target(self) -> ConsumerGroupsFacts:
         settings, target = self._settings, self._target
         await self._checkpoints.follow()
+        if settings.policy.renames:
+            await self._offsets.follow((), with_syncs=False)  # the ledger's topics tell which copy is whose
         committed, remote = self._checkpointed()
         on_target, committed_there, refused = await self._ask_target(committed)
         syncs_unread = are_syncs_on_source(settings)
@@ -178,7 +180,7 @@ class ConsumerGroupInquiry:
             if group not in passes:
                 passes[group] = _passes(group, self._checkpoint_settings)
             if there not in keys:
-                topic = upstream_topic_of(TopicName(there[0]), settings.policy, settings.flow)
+                topic = upstream_topic_of(TopicName(there[0]), settings.policy, settings.flow, self._offsets.topics())
                 keys[there] = (topic, there[1]) if topic is not None and _is_copied(topic, settings) else None
             key = keys[there]
             if passes[group] and key is not None and found.downstream_offset >= 0:

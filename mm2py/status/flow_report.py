@@ -64,7 +64,6 @@ from mm2py.status.partition_lags import (
 from mm2py.status.pause_report import PauseReport, pause_reports
 from mm2py.status.verdict import KEEPS_UP_S, FlowVerdict, Readiness, VerdictFacts, no_match, safety_of, verdict_of
 from mm2py.topics.filters import PatternTooSlow, WhyNot
-from mm2py.topics.names import remote_name_problem
 
 APPLYING_MS: Final = 60_000
 """How long a member may take to apply a version before it is reported. It may have to drain the flow first."""
@@ -593,11 +592,14 @@ def _conflict(facts: FlowFacts, topic: str, state: GroupState) -> str:
     """Return why a topic's remote topic is impossible, or which other flows claim it; empty if neither."""
     settings = facts.settings
     remote = settings.remote_topic(topic)
-    if problem := remote_name_problem(remote):
+    if problem := settings.remote_problem(topic):
         return f"Its remote name {remote[:100]} cannot be, {problem}."
     claim = TopicClaim.of(topic, remote, mixes=settings.many_to_one)
     others = state.topic_claims.conflicting_flows(settings.flow, topic, claim)
-    return f"{', '.join(map(str, sorted(others)))} also leads into {remote}." if others else ""
+    if others:
+        return f"{', '.join(map(str, sorted(others)))} also leads into {remote}."
+    other = state.topic_claims.conflicting_topic(settings.flow, topic, claim)
+    return f"{other} is copied into {remote} already, and topics.rename gives both that name." if other else ""
 
 
 def _urgency(topic: TopicReport) -> tuple[object, ...]:

@@ -144,7 +144,7 @@ def explain_topic(
     limit = report.bottleneck if _is_limited(facts, report, found, partition) else None
     why = why_let_pass(topic, facts.settings.topic_filter, facts.origins)
     told = [
-        f"It is replicated to {facts.settings.remote_topic(topic)}.",
+        f"It is replicated to {facts.settings.remote_topic(topic)}{_by_rule(facts, topic)}.",
         why,
         *_details(facts, found, partition, names),
         *([] if limit is None else [f"What limits the flow: {limit.text}.", limit.remedy]),
@@ -257,9 +257,16 @@ def _causes_of(
 
 def _upstream_of(facts: FlowFacts, topic: str) -> str | None:
     """Return the topic of the source whose copy has this name; None: the flow knows none."""
-    upstream = upstream_topic_of(TopicName(topic), facts.settings.policy, facts.settings.flow)
-    known = {one for one, _ in facts.positions} | {*(facts.selected or ())}
+    known = [*dict.fromkeys(one for one, _ in facts.positions), *(facts.selected or ())]
+    upstream = upstream_topic_of(TopicName(topic), facts.settings.policy, facts.settings.flow, known)
     return upstream if upstream in known and upstream != topic else None
+
+
+def _by_rule(facts: FlowFacts, topic: str) -> str:
+    """Return the rule of ``topics.rename`` that gives a topic's copy its name, in words; empty: none does."""
+    renaming = facts.settings.renaming
+    rule = None if renaming is None else renaming.rule_of(topic)
+    return "" if rule is None else f", by the rule {rule} of topics.rename"
 
 
 def _rule(facts: FlowFacts, topic: str) -> str:

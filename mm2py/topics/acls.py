@@ -101,7 +101,8 @@ def plan_acls(
         topics: the source topics that are copied now. Rights are granted only on their remote topics, because another
             topic with such a name on the target may have another owner.
         kept: the source topics that were copied once, whose remote topics still exist. If names stay the same on the
-            target, an ACL that denies on many topics at once becomes one ACL for each of these and of ``topics``.
+            target, or rules change them, an ACL that denies on many topics at once becomes one ACL for each of these
+            and of ``topics``.
     Source: MirrorSourceConnector.shouldReplicateAcl, targetAclBinding, Apache Kafka, connect/mirror.
     """
     copies = sorted({*topics, *kept})
@@ -150,7 +151,7 @@ def _denied_on_many(
 ) -> Iterable[TopicAcl]:
     """Return a DENY on every topic, or on a prefix, for their copies, and for future copies if names allow that."""
     prefix = "" if acl.name == ANY_TOPIC and acl.pattern == Pattern.LITERAL else acl.name
-    if not policy.keeps_names:
+    if not policy.keeps_names and not (policy.renames and prefix):
         remote = policy.format_remote_topic(source_alias, TopicName(prefix))
         return [replace(acl, name=str(remote), pattern=int(Pattern.PREFIXED))]
     return [

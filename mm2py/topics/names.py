@@ -44,7 +44,17 @@ class ReplicationPolicy(Protocol):
 
     @property
     def keeps_names(self) -> bool:
-        """Whether a topic has the same name on target and source, so that no name shows where a topic comes from."""
+        """Whether no remote name shows where a topic comes from. It is the name on the source, but for ``renames``."""
+        ...
+
+    @property
+    def renames(self) -> bool:
+        """Whether rules give topics other names (``renaming.py``): a remote name alone does not tell its topic then."""
+        ...
+
+    @property
+    def made_names(self) -> tuple[str, ...]:
+        """Java patterns that match, among others, every new name that rules may give."""
         ...
 
     def format_remote_topic(self, source_alias: ClusterAlias, topic: TopicName) -> TopicName:
@@ -93,6 +103,8 @@ class DefaultReplicationPolicy:
     separator: str = field(default=DEFAULT_SEPARATOR, kw_only=True)
     internal_separator: str | None = field(default=None, kw_only=True)
     keeps_names: ClassVar[bool] = False
+    renames: ClassVar[bool] = False
+    made_names: ClassVar[tuple[str, ...]] = ()
 
     def format_remote_topic(self, source_alias: ClusterAlias, topic: TopicName) -> TopicName:
         return TopicName(f"{source_alias}{self.separator}{topic}")
@@ -472,7 +484,8 @@ def pairs_in_turns(
 ) -> dict[Flow, Flow]:
     """Return the flows of which only one of two is on at any time, each with the flow back.
 
-    They would be a ring: both keep names, and may have topics in common. One of them at least is standby.
+    They would be a ring: both keep names, and may have topics in common. One of them at least is standby. A flow that
+    renames is in no such pair: the flow back would have to give the topics their old names.
 
     Args:
         policies, topics: see ``rings``.
@@ -486,6 +499,7 @@ def pairs_in_turns(
         and (flow in standby or back in standby)
         and policies[flow].keeps_names
         and policies[back].keeps_names
+        and not (policies[flow].renames or policies[back].renames)
         and not _have_no_topic_in_common(flow, back, policies, topics)
     }
 
@@ -545,12 +559,13 @@ def sees_hops(entering: ReplicationPolicy, leaving: ReplicationPolicy) -> bool:
 def _have_no_topic_in_common(
     flow: Flow, after: Flow, policies: Mapping[Flow, ReplicationPolicy], topics: Mapping[Flow, Sequence[str]]
 ) -> bool:
-    """Return True only if both keep names and it is certain that no name matches a pattern of both."""
+    """Return True only if both keep names, and certainly no name that ``flow`` makes matches a pattern of ``after``."""
     if not all(policies[each].keeps_names for each in (flow, after)):
         return False
-    if any(_BEYOND_ITS_ENTRY in pattern for pattern in (*topics[flow], *topics[after])):
+    made = (*topics[flow], *policies[flow].made_names)
+    if any(_BEYOND_ITS_ENTRY in pattern for pattern in (*made, *topics[after])):
         return False
-    return not any(_may_meet(one, other) for one in topics[flow] for other in topics[after])
+    return not any(_may_meet(one, other) for one in made for other in topics[after])
 
 
 def _may_meet(one: str, other: str) -> bool:

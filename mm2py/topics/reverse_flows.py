@@ -5,7 +5,7 @@ beside its settings, and the flow in the other direction finds it there. MirrorM
 aliases it copies back and forth, and gives each topic a longer name in every round.
 
 A copy of a prefixing policy is known by its name. Under the identity policy a copy has the name of its original, and
-only positions show which flow was first.
+only positions show which flow was first. If that flow renames topics, its positions show which topics it has made.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Final
 from mm2py.flow import ClusterAlias, Flow, TopicName
 from mm2py.topics.filters import PatternTooSlow, TopicFilter, is_cycle
 from mm2py.topics.names import ReplicationPolicy
+from mm2py.topics.renaming import RenamingPolicy
 
 NOT_KNOWN: Final = "?"
 _CONFIGS, _OFFSETS, _END = "mm2-configs.", "mm2-offsets.", ".internal"
@@ -61,11 +62,22 @@ class ReverseFlow:
         return f"{self.flow} of group {self.group}" if self.group else str(self.flow)
 
     def selects(self, topic: str) -> bool:
-        """Return whether it may copy a topic of this name, by its settings."""
+        """Return whether it may make a topic of this name, by its settings."""
         try:
-            return self.topic_filter is not None and self.topic_filter.should_replicate(topic)
+            return self.topic_filter is not None and (
+                self.topic_filter.should_replicate(topic)
+                or (isinstance(self.policy, RenamingPolicy) and self.policy.rules.may_make(topic))
+            )
         except PatternTooSlow:
             return True
+
+    def origins(self, brought: Iterable[str]) -> dict[str, str]:
+        """Return, by the name of a copy, the topic that it was made of.
+
+        Args:
+            brought: the topics of which the flow has positions.
+        """
+        return {self.policy.format_remote_topic(self.flow.source, TopicName(name)): name for name in brought}
 
 
 class NameOrigin(Enum):

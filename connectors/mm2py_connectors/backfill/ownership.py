@@ -83,6 +83,9 @@ class TaskOwnership:
     def conflicting_flows(self, topic: str, claim: TopicClaim) -> frozenset[Flow]:
         return frozenset()
 
+    def conflicting_topic(self, topic: str, claim: TopicClaim) -> str | None:
+        return None
+
     def measure(self, bytes_per_s: Mapping[TopicPartition, float]) -> None:
         """The driver has spread the partitions before, so this is not used."""
 

@@ -53,7 +53,7 @@ from mm2py.topics.unmatched import unmatched
 from mm2py_connectors.source.acl_sync import acls_to_create, wanted_acls
 from mm2py_connectors.source.context import AttemptState, FlowView
 from mm2py_connectors.source.discovery import remote_topics
-from mm2py_connectors.source.discovery.discovery import Selection, check_names, select
+from mm2py_connectors.source.discovery.discovery import Selection, check_names, names_changed, select
 from mm2py_connectors.source.discovery.remote_topics import RemoteTopics
 from mm2py_connectors.source.discovery.rings import Rings
 from mm2py_connectors.source.discovery.starting_offsets import find_filled, stale_positions
@@ -62,6 +62,7 @@ from mm2py_connectors.source.refusals import (
     NoPosition,
     Recreated,
     SeveralFlows,
+    SeveralTopics,
     TargetNotEmpty,
     TopicRefused,
     refuse_wrong_source,
@@ -150,7 +151,12 @@ class FlowPlanner:
         left_out["internal"] += sum(topic.is_internal for topic in metadata.topics.values())
         left_out[str(Reason.RING)] += await self._leave_out_rings(metadata, target_id, selected.wanted)
         wanted = selected.wanted
-        checked = check_names(self._settings, wanted, self._taken, found.refused)
+        copied = {name for name, _ in self._facts.positions}
+        checked = check_names(self._settings, wanted, self._taken, found.refused, copied)
+        changed = names_changed(self._settings, self._facts.positions)
+        for name in changed.keys() & checked.keys():
+            found.refused[name] = changed[name]
+            del checked[name]
         made = await self._remote_topics(checked)
         await self._start(metadata.cluster_id, wanted, made)
         await self._sync_configs()
@@ -193,14 +199,17 @@ class FlowPlanner:
         self._found.refused |= rings.refused
         return len(rings.copies)
 
-    def _taken(self, topic: str) -> SeveralFlows | None:
-        """Return why another flow has the remote topic. Flows that are planned later meet the claim of this one."""
+    def _taken(self, topic: str) -> TopicRefused | None:
+        """Return why another flow, or another topic, has the remote topic. Flows that are planned later meet the claim
+        of this one."""
         remote = self._settings.remote_topic(topic)
         claim = TopicClaim.of(topic, remote, mixes=self._settings.many_to_one)
         if self._facts.claims.take(self._flow, topic, claim):
             return None
-        others = self._facts.claims.conflicting_flows(self._flow, topic, claim)
-        return SeveralFlows(self._flow, topic, remote, others)
+        if others := self._facts.claims.conflicting_flows(self._flow, topic, claim):
+            return SeveralFlows(self._flow, topic, remote, others)
+        other = self._facts.claims.conflicting_topic(self._flow, topic, claim)
+        return None if other is None else SeveralTopics(self._flow, topic, remote, other)
 
     async def _remote_topics(self, checked: Mapping[str, tuple[str, TopicMetadata]]) -> RemoteTopics:
         others = {key for key in self._facts.positions if key[0] not in checked}

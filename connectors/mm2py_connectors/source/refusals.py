@@ -170,13 +170,49 @@ class SeveralFlows(TopicRefused):
         )
 
 
+class SeveralTopics(TopicRefused):
+    """Rules of ``topics.rename`` give two topics of a flow one remote topic."""
+
+    def __init__(self, flow: Flow, topic: str, remote: str, other: str) -> None:
+        super().__init__(
+            f"Topic {topic} of {flow} is refused: {other} is copied into {remote}, and topics.rename gives both that"
+            " name.",
+            remedy=f"Put a rule for {topic} in front in topics.rename, with another name, or exclude it.",
+        )
+
+
+class RemoteNameChanged(TopicRefused):
+    """A topic was copied under one name, and ``topics.rename`` gives it another one now."""
+
+    def __init__(self, flow: Flow, topic: str, before: str, now: str) -> None:
+        super().__init__(
+            f"Topic {topic} of {flow} is refused: its copy is {before} on {flow.target}, and by topics.rename it would"
+            f" be {now} from now on.",
+            remedy=f"Put the rules back as they were, or start another copy in {now} from its first record on: pass"
+            f" --allow-recopy '{flow}:{topic}' to each worker. {before} stays as it is.",
+        )
+
+
+class RenamedCopyMissing(TopicRefused):
+    """MirrorMaker 2 has copied a topic, and nothing of it is under the name that ``topics.rename`` gives it."""
+
+    def __init__(self, flow: Flow, topic: str, remote: str, partition: int) -> None:
+        super().__init__(
+            f"Topic {topic} of {flow} is refused: MirrorMaker 2 has copied records of partition {partition}, and"
+            f" {remote} on {flow.target}, whose name topics.rename gives, has none.",
+            remedy="Take the rule away: then it goes on in MirrorMaker 2's copy. Or copy it from its first record on:"
+            f" {requests(flow, topic, partition, 0)}; likewise for each partition.",
+        )
+
+
 class RemoteNameIllegal(TopicRefused):
-    """Kafka does not accept the name of the remote topic."""
+    """Kafka does not accept the name of the remote topic, or another topic needs it."""
 
     def __init__(self, flow: Flow, topic: str, remote: str, problem: str) -> None:
         super().__init__(
             f"Topic {topic} of {flow} is refused: its remote name {_short(remote)} cannot be, {problem}.",
-            remedy="Exclude the topic, shorten the alias, or use the identity replication policy.",
+            remedy="Exclude the topic, shorten the alias, use the identity replication policy, or change its name in"
+            " topics.rename.",
         )
 
 

@@ -198,7 +198,7 @@ class VerifySurvey:
         Its ledgers are on our source. Without the right to read them nothing is left out because of it.
         """
         settings = self._settings
-        if not settings.policy.keeps_names:
+        if not settings.policy.keeps_names or settings.policy.renames:
             return {}
         ledgers = LedgerTable(self._source, ledger_topic(settings.flow.target), log)
         try:

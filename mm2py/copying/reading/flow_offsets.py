@@ -23,6 +23,10 @@ class FlowOffsets:
         self.ledgers = ledgers
         self._syncs = syncs
 
+    def topics(self) -> set[str]:
+        """Return the topics of the source of which the ledger knows offsets."""
+        return self.ledgers.topics()
+
     @property
     def syncs(self) -> SyncStore | None:
         return None if self._syncs is None else self._syncs.store

@@ -132,6 +132,10 @@ class LedgerTable(FollowedTopic):
                     taken = 0
                     await asyncio.sleep(0)
 
+    def topics(self) -> set[str]:
+        """Return the topics of the source of which there are chunks."""
+        return {name for name, _ in self._partitions}
+
     def of(self, key: TopicPartition) -> PartitionLedger:
         """Return the ledger of a source partition; an empty ledger if there is none."""
         for _ in self._take_in(key):

@@ -15,7 +15,14 @@ from mm2py.config.configuration import flow_of
 from mm2py.dr.calls.asking import FORMAT, CallOutcome, Decide, RecoveryAsked, RecoveryPlan, decided_on
 from mm2py.dr.credentials import as_recovery, recovery_users, users_plain
 from mm2py.dr.cutover.actions import CutoverActions
-from mm2py.dr.cutover.pair import CutoverOptions, RecoveryPair, turned
+from mm2py.dr.cutover.pair import (
+    RENAMES_REMEDY,
+    CutoverOptions,
+    CutoverRefused,
+    RecoveryPair,
+    renames_told,
+    turned,
+)
 from mm2py.dr.cutover.preview import RunPreview
 from mm2py.dr.extras.preview import ReinstatePreview
 from mm2py.dr.failover.preview import FailoverPreview
@@ -147,6 +154,8 @@ class RunCall:
         by_file = {one: flow_of(file, str(one)) for one in (flow, back)}
         there, _ = await settings_of_workers(file, by_file[flow], sides.target, asked.say)
         here, _ = await settings_of_workers(file, by_file[back], sides.source, asked.say)
+        if why := renames_told((there, here)):
+            raise CutoverRefused(f"{why}.", remedy=RENAMES_REMEDY)
         own = {alias: await asyncio.to_thread(own_principals, file, alias, self.own) for alias in clusters}
         return RecoveryPair(
             file=file,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile
@@ -54,6 +55,19 @@ class CutoverOptions:
     ends_hanging: bool = False
     """Transactions that are open on the fenced topics are aborted."""
     leaves_extras: bool = False
+
+
+def renames_told(flows: Iterable[FlowSettings]) -> str:
+    """Return why no run may lead from one cluster to the other and back: a flow gives topics other names; empty: none
+    does. The flow back would have to give them their old names, and nothing makes sure that it does."""
+    found = [str(one.flow) for one in flows if one.policy.renames]
+    return f"{' and '.join(found)} has topics.rename: applications would find other names" if found else ""
+
+
+RENAMES_REMEDY: Final = (
+    "Move each application by hand, with the new names of its topics: its groups have their offsets on the target"
+    " already (mm2py groups). See docs/names.md."
+)
 
 
 def turned(flow: Flow) -> Flow:

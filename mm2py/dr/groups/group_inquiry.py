@@ -113,6 +113,8 @@ class GroupMoveInquiry:
         members = await members_of(here, _active(listed))
         members_there = await members_of(there, _active(listed_there))
         keys = {key for commits in committed.values() for key in commits}
+        if self._settings.policy.renames:
+            await self._follow()  # the ledger's topics tell which copy is whose
         others = {key: other for key in keys if (other := self._other(key)) is not None}
         wanted = {name: {others[key][0] for key in commits if key in others} for name, commits in committed.items()}
         refused = await self._refused(wanted, listed_there)
@@ -249,7 +251,7 @@ class GroupMoveInquiry:
         """Return the partition there in which a group goes on; None: there is none."""
         settings, topic = self._settings, TopicName(key[0])
         if self._is_back:
-            other = upstream_topic_of(topic, settings.policy, settings.flow)
+            other = upstream_topic_of(topic, settings.policy, settings.flow, self._homeward.topics())
         else:
             other = remote_topic_of(topic, settings.policy, settings.flow)
         return None if other is None else (str(other), key[1])

@@ -88,7 +88,7 @@ def test_no_two_ever_share_what_is_not_to_be_mixed_and_it_can_be_recreated(
         into: dict[str, list[tuple[Flow, TopicClaim]]] = {}
         for name, found in claims.by_flow.items():
             for each, its in found.items():
-                into.setdefault(its.prefix + each, []).append((name, its))
+                into.setdefault(its.remote_topic(each), []).append((name, its))
         for owners in into.values():
             assert len({name for name, _ in owners}) == 1 or all(its.mixes for _, its in owners)
     anew = TopicClaims.of(claims.by_flow)
@@ -165,6 +165,22 @@ def test_every_policy_names_a_remote_topic_by_what_stands_before_the_name(
         assert claim.prefix + topic == remote
 
 
-def test_a_remote_topic_that_does_not_end_like_its_source_topic_is_a_defect() -> None:
-    with pytest.raises(ValueError, match="does not end like"):
-        TopicClaim.of("orders", "copies", mixes=False)
+def test_a_claim_on_a_renamed_topic_keeps_the_whole_name_and_older_workers_read_another_one() -> None:
+    claim = TopicClaim.of("orders", "copies", mixes=False)
+    assert claim.remote_topic("orders") == "copies"
+    assert claim.prefix + "orders" == "copies/orders", "what workers that know no rules take for the name"
+    claims = {"orders": claim, "bills": TopicClaim.of("bills", "x.bills", mixes=False)}
+    assert read_topic_claims(topic_claim_fields(claims, claims), claims) == claims
+    assert claims["bills"].remote_topic("bills") == "x.bills"
+
+
+def test_of_two_topics_of_a_flow_that_rules_give_one_name_the_first_gets_it() -> None:
+    claims = TopicClaims()
+    first, second = (TopicClaim.of(topic, "orders", mixes=True) for topic in ("orders", "orders.v1"))
+    assert claims.take(A_B, "orders", first)
+    assert not claims.take(A_B, "orders.v1", second), "also where flows may be mixed"
+    assert claims.conflicting_topic(A_B, "orders.v1", second) == "orders"
+    assert claims.conflicting_topic(A_B, "orders", first) is None
+    assert claims.take(C_B, "orders.v1", second)
+    claims.drop(A_B, "orders")
+    assert claims.take(A_B, "orders.v1", second)

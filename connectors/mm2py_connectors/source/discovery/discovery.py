@@ -23,7 +23,6 @@ from mm2py.records.source_offset import StoredPosition
 from mm2py.records.standstill import Cause
 from mm2py.status.not_copied import FoundReason, Reason
 from mm2py.topics.filters import PatternTooSlow, WhyNot
-from mm2py.topics.names import remote_name_problem
 from mm2py_connectors.source.assigned_partitions import AssignedPositions
 from mm2py_connectors.source.context import FlowContext
 from mm2py_connectors.source.discovery import remote_topics
@@ -36,8 +35,10 @@ from mm2py_connectors.source.notices import RefusedConfigs, RefusedTopics
 from mm2py_connectors.source.recovery.reconciliation import RestartState
 from mm2py_connectors.source.refusals import (
     Recreated,
+    RemoteNameChanged,
     RemoteNameIllegal,
     SeveralFlows,
+    SeveralTopics,
     TopicRefused,
     Undecided,
     refuse_another_source,
@@ -250,7 +251,12 @@ class Discovery:
         if not fresh:
             return self._not_seen(wanted)
         refused: dict[str, TopicRefused] = {}
-        checked = check_names(self._context.settings, fresh, self._taken, refused)
+        copied = {name for name, _ in self._starting_offsets.positions}
+        checked = check_names(self._context.settings, fresh, self._taken, refused, copied)
+        changed = names_changed(self._context.settings, self._starting_offsets.positions)
+        for name in changed.keys() & checked.keys() - self._context.allow_recopy:
+            refused[name] = changed[name]
+            del checked[name]
         if checked:
             await self._start(checked, refused)
         self._refused.note(refused, fresh)
@@ -406,10 +412,14 @@ class Discovery:
     def _remote(self, topic: str) -> str:
         return self._context.settings.remote_topic(topic)
 
-    def _taken(self, topic: str) -> SeveralFlows | None:
-        """Return why a topic must not be copied, if another flow has listed its remote topic before."""
-        others = self._ownership.conflicting_flows(topic, self._claim_on(topic))
-        return SeveralFlows(self._flow, topic, self._remote(topic), others) if others else None
+    def _taken(self, topic: str) -> TopicRefused | None:
+        """Return why a topic must not be copied, if its remote topic was listed before for another flow, or for another
+        topic of this flow."""
+        claim = self._claim_on(topic)
+        if others := self._ownership.conflicting_flows(topic, claim):
+            return SeveralFlows(self._flow, topic, self._remote(topic), others)
+        other = self._ownership.conflicting_topic(topic, claim)
+        return None if other is None else SeveralTopics(self._flow, topic, self._remote(topic), other)
 
     def _claims_same(self, topic: str) -> bool:
         """Whether the group copies a topic to the same remote topic as this worker."""
@@ -545,23 +555,39 @@ def check_names(
     topics: Mapping[str, TopicMetadata],
     taken: Callable[[str], TopicRefused | None],
     refused: dict[str, TopicRefused],
+    copied: Collection[str],
 ) -> dict[str, tuple[str, TopicMetadata]]:
     """Return the topics whose remote names are legal and free, with those names; add the others to ``refused``.
 
     Args:
-        taken: returns why another flow has the remote topic of a topic; None: none has.
+        taken: returns why another flow, or another topic, has the remote topic of a topic; None: none has.
+        copied: topics that have positions. Of two topics with one remote name they come first, then names in order.
     """
     checked: dict[str, tuple[str, TopicMetadata]] = {}
-    for name, topic in topics.items():
+    into: dict[str, str] = {}
+    for name in sorted(topics, key=lambda one: (one not in copied, one)) if settings.policy.renames else topics:
         remote = settings.remote_topic(name)
-        problem = remote_name_problem(remote)
+        problem = settings.remote_problem(name)
         if problem is not None:
             refused[name] = RemoteNameIllegal(settings.flow, name, remote, problem)
         elif (error := taken(name)) is not None:
             refused[name] = error
+        elif (other := into.setdefault(remote, name)) != name:
+            refused[name] = SeveralTopics(settings.flow, name, remote, other)
         else:
-            checked[name] = (remote, topic)
+            checked[name] = (remote, topics[name])
     return checked
+
+
+def names_changed(
+    settings: FlowSettings, positions: Mapping[TopicPartition, StoredPosition]
+) -> dict[str, RemoteNameChanged]:
+    """Return the topics whose copy has another name than ``topics.rename`` gives it now, each with its refusal."""
+    found: dict[str, RemoteNameChanged] = {}
+    for (name, _), at in positions.items():
+        if name not in found and (before := settings.old_remote(name, at)) is not None:
+            found[name] = RemoteNameChanged(settings.flow, name, before, settings.remote_topic(name))
+    return found
 
 
 def _speaks_of(remote: TopicMetadata, positions: Iterable[StoredPosition]) -> bool:

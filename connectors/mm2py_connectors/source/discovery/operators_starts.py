@@ -57,6 +57,7 @@ class OperatorsStarts:
                 source_cluster=self._source_id,
                 source_topic_id=start.source_topic_id,
                 target_topic_id=start.target_topic_id,
+                target_topic=self._context.settings.renamed(key[0]),
                 behind=start.behind,
             )
             for key, start in starts.items()

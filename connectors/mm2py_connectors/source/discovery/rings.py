@@ -38,6 +38,7 @@ from mm2py.topics.names import (
     make_policy,
     sees_hops,
 )
+from mm2py.topics.renaming import with_rules
 from mm2py.topics.reverse_flows import (
     NOT_KNOWN,
     NameOrigin,
@@ -192,7 +193,7 @@ class Rings:
         of_connector = configs.records.connectors.get(CONNECTORS[0], {})
         target = plain(of_connector.get("target.cluster.alias", NOT_KNOWN), ALIAS_SHOWN)
         group = "" if owner is None else owner.group
-        policy, topic_filter = _names(alias, properties)
+        policy, topic_filter = _names(alias, properties, self.context.settings.aliases)
         flow, back = Flow(alias, ClusterAlias(target)), self.context.settings.flow_back
         is_standby = back is not None and back.flow == flow and back.standby
         is_on = Seen(configs.records.direction.current, is_standby).is_on
@@ -213,14 +214,19 @@ class Rings:
         found.meets = False
         clock = self.context.clock
         ends_at_s = clock.monotonic() + STRETCH_S
+        origins = reverse.origins({name for name, _ in found.positions.positions}) if reverse.policy.renames else {}
         for number, (name, topic) in enumerate(wanted.items(), 1):
             if number % TOPICS_AT_ONCE == 0 or clock.monotonic() >= ends_at_s:  # a name may take 0.1 s of each list
                 await asyncio.sleep(0)
                 ends_at_s = clock.monotonic() + STRETCH_S
             origin = origin_of(name, reverse)
+            if origins.get(name, name) != name and self._brought(found, reverse, topic, origins[name]):
+                copies[name] = reverse
+                continue
             found.meets = found.meets or (origin is NameOrigin.UNKNOWN and reverse.selects(name))
             if origin is NameOrigin.COPY:
-                if found.origins is None or reverse.policy.upstream_topic(TopicName(name)) in found.origins:
+                upstream = origins.get(name, reverse.policy.upstream_topic(TopicName(name)))
+                if found.origins is None or upstream in found.origins:
                     copies[name] = reverse
             elif origin is NameOrigin.UNKNOWN and self._behind.get(name) != reverse:
                 match self._verdict(found, reverse, topic):
@@ -241,14 +247,21 @@ class Rings:
             else:
                 self._behind[name] = reverse
 
-    def _verdict(self, found: _Records, reverse: ReverseFlow, topic: TopicMetadata) -> Verdict:
-        numbers = range(len(topic.partitions))
-        theirs = {number: found.positions.positions.get((topic.name, number)) for number in numbers}
-        brought_to = {
+    def _brought(
+        self, found: _Records, reverse: ReverseFlow, topic: TopicMetadata, origin: str
+    ) -> dict[int, int | None]:
+        """Return by partition up to where a reverse flow has filled a topic, by its positions of ``origin``."""
+        theirs = {number: found.positions.positions.get((origin, number)) for number in range(len(topic.partitions))}
+        return {
             number: at.next_target if not self._has_brought_nothing(reverse, at) else 0
             for number, at in theirs.items()
             if at is not None and at.source_cluster == self.target_id and at.target_topic_id in {None, topic.topic_id}
         }
+
+    def _verdict(self, found: _Records, reverse: ReverseFlow, topic: TopicMetadata) -> Verdict:
+        numbers = range(len(topic.partitions))
+        is_own_name = reverse.policy.format_remote_topic(reverse.flow.source, TopicName(topic.name)) == topic.name
+        brought_to = self._brought(found, reverse, topic, topic.name) if is_own_name else {}
         ours = {number: self.positions.get((topic.name, number)) for number in numbers}
         starts = {number: at.next_source for number, at in ours.items() if at is not None}
         return verdict_on(
@@ -348,15 +361,18 @@ class Rings:
                 self.context.log.warning("ring.unknown", why=why, effect=effect, remedy=remedy)
 
 
-def _names(alias: ClusterAlias, properties: FlowProperties) -> tuple[ReplicationPolicy, TopicFilter | None]:
+def _names(
+    alias: ClusterAlias, properties: FlowProperties, aliases: Collection[ClusterAlias]
+) -> tuple[ReplicationPolicy, TopicFilter | None]:
     """Return what decides on names in a flow, from its stored settings; the default if no worker can run them."""
     try:
-        policy = make_policy(
+        plain = make_policy(
             properties.get(keys.POLICY_CLASS.name, keys.POLICY_CLASS.default),
             source_alias=alias,
             separator=properties.get(keys.POLICY_SEPARATOR.name),
             internal_separator_enabled=None,
         )
+        policy = with_rules(plain, alias, _texts(keys.TOPICS_RENAME, properties), aliases)
         if not policy.keeps_names or not is_enabled(properties):
             return policy, None
         return policy, TopicFilter(_texts(keys.TOPICS, properties), _texts(keys.TOPICS_EXCLUDE, properties))

@@ -31,7 +31,13 @@ from mm2py_connectors.source.discovery.remote_topics import RemoteRules, fewer
 from mm2py_connectors.source.recovery.preparation import Prepared
 from mm2py_connectors.source.recovery.reconciler import ReconcileJob
 from mm2py_connectors.source.recovery.reconciliation import RestartState
-from mm2py_connectors.source.refusals import NoPosition, Recreated, TargetNotEmpty, TopicRefused
+from mm2py_connectors.source.refusals import (
+    NoPosition,
+    Recreated,
+    RenamedCopyMissing,
+    TargetNotEmpty,
+    TopicRefused,
+)
 from mm2py_connectors.source.resume_from_mm2 import SEARCHING
 
 Pair = tuple[TopicMetadata, TopicMetadata]
@@ -107,6 +113,8 @@ class StartingOffsets:
         new = self._new_partitions(pairs, running, refused)
         await self._drop_cut_back({key: pair for key, pair in new.items() if self._recopies(key)})
         self._say_unused_recopies(new)
+        await self._refuse_missing_copies(new, refused)
+        new = {key: pair for key, pair in new.items() if key[0] not in refused}
         startable, starts = await self._find_starts(new, refused)
         startable, ends = await self._find_ends(startable)
         rules = await self._rules.of({remote.name: upstream.name for upstream, remote in startable.values()})
@@ -250,6 +258,25 @@ class StartingOffsets:
                 ends = await find_offsets(self._source, {key: leader}, LATEST)
             if key in ends and ends[key] < position.next_source:
                 del self.positions[key]
+
+    async def _refuse_missing_copies(
+        self, partitions: Mapping[TopicPartition, Pair], refused: dict[str, TopicRefused]
+    ) -> None:
+        """Refuse topics that MirrorMaker 2 has copied, and of which nothing is under the name that a rule gives them.
+
+        The story: ``topics.rename`` is set when mm2py takes over. MirrorMaker 2's positions do not say which topic it
+        wrote to, and the new remote topic would have only what comes now.
+        """
+        renamed = {
+            (pair[1].name, key[1]): (key, pair[1].partitions[key[1]].leader)
+            for key, pair in partitions.items()
+            if self._is_behind_mm2(key) and self._context.settings.renamed(key[0]) is not None
+        }
+        bounds = await find_bounds(self._target, {at: leader for at, (_, leader) in renamed.items()}) if renamed else {}
+        for at, (_, end) in sorted(bounds.items()):
+            if end == 0:
+                (name, number), _ = renamed[at]
+                refused.setdefault(name, RenamedCopyMissing(self._flow, name, at[0], number))
 
     def _refuse_recreated(
         self,

@@ -132,6 +132,7 @@ class PositionKeeper:
             source_leader_epoch=None if position.source_leader_epoch < 0 else position.source_leader_epoch,
             next_target=position.target_offset,
             target_topic_id=part.target_topic_id,
+            target_topic=self._context.settings.renamed(part.source_topic),
             target_leader_epoch=position.target_leader_epoch,
             producer_id=identity.producer_id,
             producer_epoch=identity.epoch,

@@ -79,7 +79,8 @@ async def translate(
     asked = await ask(services, flow)
     check_reachable(asked.view, flow.target)
     settings = asked.facts.settings
-    question = Question((settings.source_topic(topic, is_reverse=reverse), partition), offset, reverse)
+    known = {name for name, _ in asked.facts.positions}
+    question = Question((settings.source_topic(topic, is_reverse=reverse, known=known), partition), offset, reverse)
     told = await services.v1.questions[flow].translate(settings, question)
     body = TranslateBody(
         exit_code=exit_of_offsets(told.reports, told.unread),
