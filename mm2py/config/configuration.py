@@ -39,6 +39,7 @@ from mm2py.config.layers import (
     named,
 )
 from mm2py.config.properties import Properties, PropertyEntry, read_properties
+from mm2py.config.regex_router import with_router_rules
 from mm2py.config.resolution import resolve_references
 from mm2py.config.row import Key, Status
 from mm2py.config.settings import Configuration, FlowSettings
@@ -162,9 +163,8 @@ def read_settings_file(path: Path, clusters: Sequence[str] | None) -> SettingsFi
     Raises:
         ConfigError: the file cannot be read. For problems with its providers ``configuration`` raises.
     """
-    return SettingsFile(
-        path, resolve_references(_with_new_names(read_properties(path)), os.environ), tuple(clusters or ())
-    )
+    properties = resolve_references(_with_new_names(read_properties(path)), os.environ)
+    return SettingsFile(path, with_router_rules(properties), tuple(clusters or ()))
 
 
 def flow_of(file: SettingsFile, name: str) -> FlowSettings:

@@ -13,6 +13,7 @@ the worker have no prefix. Only settings that were set are stored; a setting tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from typing import Any, Final
@@ -22,6 +23,7 @@ from mm2py.config.kinds import BadValue, addresses, boolean, strings
 from mm2py.config.layers import FlowLayers, Layer, client_config, flow_layers
 from mm2py.config.properties import PropertyEntry
 from mm2py.config.references import holds_reference
+from mm2py.config.regex_router import NoRule, router_rule
 from mm2py.config.row import Key, Status, Table
 from mm2py.config.security.keys import OWN as OWN_SECURITY
 from mm2py.config.security.keys import secret
@@ -37,6 +39,7 @@ from mm2py.secret import (
     shown_key,
     shown_value,
 )
+from mm2py.topics.renaming import RENAME_KEY
 
 FlowProperties = Mapping[str, str]
 """The settings of one flow that its workers share, by name."""
@@ -194,6 +197,8 @@ def properties_of_connector(raw: Mapping[str, str]) -> dict[str, str]:
     """
     connector = {key: PropertyEntry(value, key, 0) for key, value in raw.items()}
     connector = {new: connector[old] for old in raw if (new := new_name(old)) is not None} | connector
+    with suppress(NoRule):
+        connector[RENAME_KEY] = PropertyEntry(router_rule(connector), RENAME_KEY, 0)
     consumer = client_config(connector, "source", "consumer")
     producer = {key.removeprefix(_PRODUCER): entry for key, entry in connector.items() if key.startswith(_PRODUCER)}
     admin = {side: client_config(connector, side, "admin") for side in ("source", "target")}

@@ -17,12 +17,12 @@ from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.settings import Configuration
 from mm2py.copying.reading.internal_table import DamagedTopic
+from mm2py.dr.cutover.pair import RENAMES_REMEDY, renames_told
 from mm2py.dr.fence.fence_log import read_fences
 from mm2py.dr.fence.record import FenceRecord, fences_up
 from mm2py.dr.journal import JournalEntry, JournalsDisagree, JournalUnreadable, agreed
 from mm2py.dr.journal_topic import read_journal
 from mm2py.dr.journal_writer import KeptJournal
-from mm2py.dr.cutover.pair import RENAMES_REMEDY, renames_told
 from mm2py.dr.readiness import ReadinessFacts, WayBackState
 from mm2py.errors import ConfigError, FirstErrorGroup, Mm2Error
 from mm2py.flow import ClusterAlias, Flow, parse_flow

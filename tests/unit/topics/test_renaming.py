@@ -12,7 +12,7 @@ from mm2py.offsets.checkpoint_rule import remote_topic_of, upstream_topic_of
 from mm2py.topics.acls import Operation, Pattern, Permission, TopicAcl, plan_acls
 from mm2py.topics.filters import PatternTooSlow, is_cycle
 from mm2py.topics.names import DefaultReplicationPolicy, IdentityReplicationPolicy, pairs_in_turns, rings
-from mm2py.topics.renaming import UNDECIDED_NAME, RenamingPolicy, RenameRules, renaming, with_rules
+from mm2py.topics.renaming import UNDECIDED_NAME, RenameRules, RenamingPolicy, renaming, with_rules
 from mm2py.topics.reverse_flows import NameOrigin, ReverseFlow, origin_of
 
 A, B = map(ClusterAlias, "AB")
