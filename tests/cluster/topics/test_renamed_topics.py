@@ -1,4 +1,4 @@
-"""``topics.rename`` on real brokers: groups, settings and ACLs follow, no two topics share a copy, and verify sees it."""
+"""``topics.rename`` on real brokers: groups, settings and ACLs follow, no two topics share a copy, verify sees it."""
 
 from __future__ import annotations
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mm2py.config.configuration import SettingsFile, load_configuration, read_settings_file
 from mm2py.config.flow_properties import properties_of_connector
+from mm2py.records.source_offset import BY_OPERATOR, StoredPosition, decode_value, encode_value
 
 FILE = "clusters=A,B\nA.bootstrap.servers=a:1\nB.bootstrap.servers=b:1\nA->B.enabled=true\n"
 IDENTITY = "replication.policy.class=org.apache.kafka.connect.mirror.IdentityReplicationPolicy\n"
@@ -102,3 +104,17 @@ def test_what_mirrormaker_2_has_stored_is_read_the_same() -> None:
     }
     assert properties_of_connector(stored)["topics.rename"] == r"(?:(.*)\.v1) -> $1"
     assert "topics.rename" not in properties_of_connector({**stored, "transforms.route.replacement": "$1"})
+
+
+def test_a_position_tells_that_the_copy_has_another_name_now(tmp_path: Path) -> None:
+    (settings,) = read(tmp_path, "A->B.topics.rename = orders -> sales.orders\n").configuration().flows
+    by_rule, plain = StoredPosition(7, by="w", target_topic="A.sales.orders"), StoredPosition(7, by="w")
+    assert settings.old_remote("orders", by_rule) is None
+    assert settings.old_remote("orders", plain) == "A.orders"
+    assert settings.old_remote("orders", replace(by_rule, target_topic="A.x")) == "A.x"
+    assert settings.old_remote("users", plain) is None
+    assert settings.old_remote("users", by_rule) == "A.sales.orders"
+    assert settings.old_remote("orders", replace(plain, by=BY_OPERATOR, recopy=True)) is None
+    assert settings.old_remote("orders", StoredPosition(7)) is None, "MirrorMaker 2 does not say where it has copied to"
+    assert decode_value(encode_value(by_rule)) == by_rule
+    assert b'target_topic"' not in encode_value(plain), "positions of other topics are as they were"
