@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 import pytest
 
+from tests.fakes.broker.broker_model import ClusterModel
+from tests.scenarios.discovery.test_rings import IDENTITY, Ring, values
 from tests.scenarios.shared_world import Process, SharedWorld
 from tests.simulation.incarnation import SimulationLoop
 
@@ -112,3 +114,35 @@ async def test_a_rule_that_is_taken_away_or_added_moves_no_topic() -> None:
     await world.until(lambda: {"orders", "users"} <= refused(process).keys())
     await asyncio.sleep(30)
     assert not {"A.orders", "A.people"} & world.target.topics.keys()
+
+
+@pytest.mark.parametrize("keeps_names", [True, False])
+async def test_a_renamed_topic_does_not_come_back_by_a_flow_of_another_file(keeps_names: bool) -> None:
+    """Both flows rename, so no name tells that the topic has been there, nor does the other flow's filter."""
+    world = Ring(1)
+    world.make(world.source, "orders", "o1", "o2")
+    world.make(world.target, "payments", "p1")
+    extra = IDENTITY if keeps_names else {}
+    copies, back_there = ("sales", "paid") if keeps_names else ("a.sales", "y.paid")
+    selected = {"a->B2.topics": "orders, .*paid, returned", "a->B2.topics.rename": "orders -> sales"}
+    there = world.flow("a", "B2", **extra, **selected)
+    await world.until(lambda: values(world.target, copies) == ["o1", "o2"])
+    rules = f"{copies} -> returned, payments -> paid"
+    back = world.flow("y", "x", back=True, **extra, **{"y->x.topics.rename": rules})
+    await world.until(lambda: values(world.source, back_there) == ["p1"])
+    await asyncio.sleep(60)
+    world.make(world.source, "orders", "o3")
+    world.make(world.target, "payments", "p2")
+    await world.until(lambda: values(world.target, copies) == ["o1", "o2", "o3"])
+    await world.until(lambda: values(world.source, back_there) == ["p1", "p2"])
+    await asyncio.sleep(60)
+
+    def without_heartbeats(cluster: ClusterModel) -> set[str]:
+        return {name for name in world.topics(cluster) if not name.endswith("heartbeats")}
+
+    assert without_heartbeats(world.target) == {"payments", copies}
+    assert without_heartbeats(world.source) == {"orders", back_there}
+    (flow,) = (await world.report(back)).flows
+    (left_out,) = [one for one in flow.topics if one.topic == copies]
+    assert [str(one.reason) for one in left_out.not_copied] == ["ring"]
+    assert not there.said("topic.refused") and not back.said("topic.refused")
