@@ -124,6 +124,13 @@ class BackfillSurvey:
             AlreadyCopied: a topic has a position, or its remote topic is not empty.
         """
         flow = str(self._settings.flow)
+        into = {self._settings.remote_topic(name): name for name in sorted({name for name, _ in positions})}
+        for topic in topics:
+            remote = self._settings.remote_topic(topic)
+            if (other := into.setdefault(remote, topic)) != topic:
+                raise AlreadyCopied(
+                    flow, topic, f"{other} is copied into {remote}, too: topics.rename gives both that name"
+                )
         for topic, number in sorted(positions):
             if topic in topics:
                 raise AlreadyCopied(flow, topic, f"{flow} has a position of {topic}-{number}, so it copies it already")

@@ -370,8 +370,8 @@ CHECKS: Final = (
         "MM0604",
         Category.NAMES,
         "Each remote topic belongs to one topic of one flow",
-        "Whether two flows of the file copy to the same topic, without `many.to.one`, and whether `topics.rename` gives two"
-        " topics of a flow one name.",
+        "Whether two flows of the file copy to the same topic, without `many.to.one`, and whether `topics.rename` gives"
+        " two topics of a flow one name.",
         "mm2py refuses the topic for all flows, or the other topic, but the first that was listed.",
         "Leave the topic out of all but one of the flows, or set `many.to.one = true` for each of them. For one of two"
         " topics with one name, put a rule in front in `topics.rename`, or exclude it.",

@@ -599,7 +599,7 @@ def _conflict(facts: FlowFacts, topic: str, state: GroupState) -> str:
     if others:
         return f"{', '.join(map(str, sorted(others)))} also leads into {remote}."
     other = state.topic_claims.conflicting_topic(settings.flow, topic, claim)
-    return f"{other} is copied into {remote} already, and topics.rename gives both that name." if other else ""
+    return f"{other} is copied into {remote}, and topics.rename gives both that name." if other else ""
 
 
 def _urgency(topic: TopicReport) -> tuple[object, ...]:

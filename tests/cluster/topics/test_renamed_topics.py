@@ -133,6 +133,7 @@ def test_a_topic_that_would_get_the_same_name_is_refused_and_why_says_so(scene: 
 
     def explained() -> bool:
         code, text = scene.run.why("A->B", "--topic", scene.also_bills)
+        print(code, text)
         return code == 1 and said in text and f"Put a rule for {scene.also_bills} in front in topics.rename" in text
 
     scene.run.wait_until(explained, "why tells the reason and the way out")

@@ -418,8 +418,12 @@ class Discovery:
         claim = self._claim_on(topic)
         if others := self._ownership.conflicting_flows(topic, claim):
             return SeveralFlows(self._flow, topic, self._remote(topic), others)
-        other = self._ownership.conflicting_topic(topic, claim)
-        return None if other is None else SeveralTopics(self._flow, topic, self._remote(topic), other)
+        remote = self._remote(topic)
+        held = self._held if self._context.settings.policy.renames else {}
+        other = self._ownership.conflicting_topic(topic, claim) or next(
+            (name for name in held if self._remote(name) == remote), None
+        )
+        return None if other is None else SeveralTopics(self._flow, topic, remote, other)
 
     def _claims_same(self, topic: str) -> bool:
         """Whether the group copies a topic to the same remote topic as this worker."""
