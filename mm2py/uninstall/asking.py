@@ -130,7 +130,10 @@ async def ask_remains(
         *(f"Backfill {one.id} of {flow} is not over." for one in table.records.backfills.values() if one.holds),
         *await _recoveries(settings, clusters),
     ]
-    copies = {settings.remote_topic(source_topic) for source_topic, _ in positions.positions} & there[flow.target]
+    named = {
+        settings.old_remote(topic, at) or settings.remote_topic(topic) for (topic, _), at in positions.positions.items()
+    }
+    copies = named & there[flow.target]
     return AskedRemains(
         FlowRemains(
             flow,

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 import pytest
 
 from tests.fakes.broker.broker_model import ClusterModel
+from tests.scenarios.discovery.test_growth_and_deletion import stored_by_mm2
 from tests.scenarios.discovery.test_rings import IDENTITY, Ring, values
+from tests.scenarios.settings.test_plan_command import plan_one
 from tests.scenarios.shared_world import Process, SharedWorld
 from tests.simulation.incarnation import SimulationLoop
 
@@ -114,6 +116,45 @@ async def test_a_rule_that_is_taken_away_or_added_moves_no_topic() -> None:
     await world.until(lambda: {"orders", "users"} <= refused(process).keys())
     await asyncio.sleep(30)
     assert not {"A.orders", "A.people"} & world.target.topics.keys()
+
+
+async def test_a_plan_tells_which_names_change_and_which_topics_would_get_one_name() -> None:
+    world = world_of("orders -> sales.orders", "orders", "users")
+    process = world.start()
+    await world.copied({"orders": "A.sales.orders", "users": "A.users"})
+    await asyncio.sleep(5)
+    assert await process.stop() == 0
+    world.source.create_topic("bills", 1)
+    world.source.create_topic("bills.v1", 1)
+    found = await plan_one(world, {"A->B.topics.rename": RULES.replace("sales", "other")})
+    assert {one.topic: one.why.rpartition(" is refused: ")[2] for one in found.refusals} == {
+        "orders": "its copy is A.sales.orders on B, and by topics.rename it would be A.other.orders from now on.",
+        "bills.v1": "bills is copied into A.bills, and topics.rename gives both that name.",
+    }
+    assert [one.remote for one in found.creates] == ["A.bills"]
+
+
+@pytest.mark.parametrize("renamed_by_mm2", [True, False])
+async def test_after_mirrormaker_2_it_goes_on_in_the_renamed_topic_if_there_is_one(renamed_by_mm2: bool) -> None:
+    """A RegexRouter has renamed it before; or the rule is new, and MirrorMaker 2's copy has the old name."""
+    world = SharedWorld(1, extra=lines("orders -> sales.orders"))
+    world.source.create_topic("orders", 1)
+    for number in range(6):
+        world.source.append("orders", 0, [b"%d" % number])
+    copy = "A.sales.orders" if renamed_by_mm2 else "A.orders"
+    world.target.create_topic(copy, 1)
+    for number in range(4):
+        world.target.append(copy, 0, [b"%d" % number])
+    stored_by_mm2(world, p0=2)
+    process = world.start()
+    if renamed_by_mm2:
+        await world.copied({"orders": copy})
+        assert values(world.target, copy) == ["0", "1", "2", "3", "4", "5"]
+        return
+    await world.until(lambda: "orders" in refused(process))
+    assert "MirrorMaker 2 has copied records of partition 0" in refused(process)["orders"]
+    await asyncio.sleep(60)
+    assert values(world.target, "A.sales.orders") == []
 
 
 @pytest.mark.parametrize("keeps_names", [True, False])
