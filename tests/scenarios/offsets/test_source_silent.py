@@ -315,3 +315,19 @@ async def test_rest_tells_groups_and_offsets_within_three_seconds_and_then_at_on
         assert world.clock.monotonic() - begun_s <= most_s
         await asyncio.sleep(10)
     await questions.close()
+
+
+async def test_groups_of_a_renamed_topic_are_told_by_the_target_alone() -> None:
+    """A checkpoint has the name of the copy, which does not tell the topic: the ledger does."""
+    world = synced_world(**{"A->B.topics.rename": "(.*)s -> sales.$1"})
+    world.source.groups.commit("pay", {("orders", 0): (60, "")})
+    async with world.worker():
+        await world.copied({"orders": "A.sales.order"})
+        await asyncio.sleep(15)
+    sides = Sides(world, Frozen(world.source))
+    (report,) = (await sides.groups()).reports
+    (part,) = report.partitions
+    assert (report.group, report.ready, report.is_exact) == ("pay", True, True)
+    assert (part.topic, part.remote_topic, part.goes_on_at) == ("orders", "A.sales.order", 60)
+    assert (part.committed_on_target, part.checkpoint_source_offset) == (60, 60)
+    await sides.close()
