@@ -117,7 +117,6 @@ def _parts(text: str, right: str, groups: int) -> Iterator[str | int]:
             number = next((digits[:end] for end in range(len(digits), 0, -1) if int(digits[:end]) <= groups), None)
             if number is None:
                 raise _wrong(text, f"${digits}: its pattern has {groups} group(s)")
-            number = digits[0] if digits[0] == "0" else number
             yield int(number)
             if rest := digits[len(number) :]:
                 yield rest

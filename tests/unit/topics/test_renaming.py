@@ -56,10 +56,10 @@ def test_a_dot_in_a_name_is_a_dot_and_in_a_pattern_any_character() -> None:
 
 
 def test_groups_are_read_as_java_reads_them() -> None:
-    rules = RenameRules(["(a)(b)?c -> $0-$12.$2x", "(d+?)(.*) -> $1", "(?:e|ef) -> g"])
+    rules = RenameRules(["(a)(b)?c -> $0-$13.$2x", "(d+?)(.*) -> $01", "(?:e|ef) -> g"])
     new = [(rules.applied(name) or (None, None))[1] for name in ("abc", "ac", "ddd", "ef")]
-    # $12 is group 1 and the text 2, for there is no group 12; group 2 of "ac" matches nothing. replaceFirst finds "e".
-    assert new == ["abc-a2.bx", "ac-a2.x", "d", "gf"]
+    # $13 is group 1 and the text 3, for there is no group 13; group 2 of "ac" matches nothing. replaceFirst finds "e".
+    assert new == ["abc-a3.bx", "ac-a3.x", "d", "gf"]
 
 
 @pytest.mark.parametrize(
