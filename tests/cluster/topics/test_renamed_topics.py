@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from mm2py.client import DefaultReplicationPolicy, MirrorClient, renaming
 from tests.cluster.copies import make_topic
 from tests.cluster.group_offsets import commit, member, take, write_transaction
 from tests.cluster.kafka_client import admin, new_name, record_count, values, write
-from tests.cluster.running import ANSWER_S, COMMAND_S, Mm2py, one_way_properties
+from tests.cluster.running import ANSWER_S, COMMAND_S, OWN_PATH, Mm2py, one_way_properties
 from tests.cluster.topics.test_topic_sync import GUARD, OFTEN, add_rules, own_settings, rule, rules_of
 
 RETENTION = {"retention.ms": "123456789"}
@@ -66,15 +67,18 @@ class Renamed:
         finally:
             client.close()
 
-    def verify(self) -> tuple[int, str]:
-        asked = ["verify", str(self.run.file), "A->B", "--local", "--topics", self.orders, self.bills]
+    def command(self, name: str, *arguments: str) -> tuple[int, str]:
         ended = subprocess.run(
-            [sys.executable, "-m", "mm2py", *asked],
+            [sys.executable, "-m", "mm2py", name, str(self.run.file), *arguments],
             capture_output=True,
             timeout=COMMAND_S,
             check=False,
+            env={**os.environ, "PYTHONPATH": OWN_PATH},
         )
         return ended.returncode, (ended.stdout + ended.stderr).decode()
+
+    def verify(self) -> tuple[int, str]:
+        return self.command("verify", "A->B", "--local", "--topics", self.orders, self.bills)
 
 
 @pytest.fixture(scope="module")
@@ -150,13 +154,8 @@ def test_a_topic_that_would_get_the_same_name_is_refused_and_why_says_so(scene: 
     _, checks = scene.run.check()
     (alike,) = [one for one in checks["results"] if one["code"] == "MM0604" and one["state"] == "failed"]
     assert sorted(alike["items"]) == sorted([scene.bills, scene.also_bills])
-    planned = subprocess.run(
-        [sys.executable, "-m", "mm2py", "plan", str(scene.run.file)],
-        capture_output=True,
-        timeout=COMMAND_S,
-        check=False,
-    )
-    assert said in planned.stdout.decode(), planned.stdout.decode() + planned.stderr.decode()
+    _, planned = scene.command("plan")
+    assert said in planned, planned
     assert b"foreign" not in values(scene.target, scene.remote_bills)
 
 
