@@ -58,17 +58,21 @@ def unsynced_world(**extra: str) -> World:
     return synced_world(sync_group_offsets_enabled="false", **extra)
 
 
-async def test_a_group_moves_there_reads_on_and_moves_back_to_the_next_record() -> None:
-    world = unsynced_world()
+@pytest.mark.parametrize(
+    ("rules", "copy"), [({}, "A.orders"), ({"A->B.topics.rename": "(.*)s -> sales.$1"}, "A.sales.order")]
+)
+async def test_a_group_moves_there_reads_on_and_moves_back_to_the_next_record(rules: dict[str, str], copy: str) -> None:
+    """Also where a rule has renamed the topic, whose name the copy's name does not tell."""
+    world = unsynced_world(**rules)
     world.source.groups.commit("pay", {("orders", 0): (60, "page 7"), ("orders", 1): (0, "")})
     async with world.worker():
-        await world.copied({"orders": "A.orders"})
+        await world.copied({"orders": copy})
         await asyncio.sleep(5)
         await move(world)
-        assert world.target.groups.commits_of("pay") == {ORDERS: (60, "page 7"), ("A.orders", 1): (0, "")}
+        assert world.target.groups.commits_of("pay") == {(copy, 0): (60, "page 7"), (copy, 1): (0, "")}
         assert {one.leader_epoch for one in world.target.groups.known["pay"].commits.values()} == {-1}
         assert (await look(world)).move.is_there
-        world.target.groups.commit("pay", {ORDERS: (75, "")})
+        world.target.groups.commit("pay", {(copy, 0): (75, "")})
         await move(world, is_back=True)
         assert world.source.groups.commits_of("pay") == {("orders", 0): (75, ""), ("orders", 1): (0, "")}
 
