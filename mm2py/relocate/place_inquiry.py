@@ -105,7 +105,7 @@ class PlaceInquiry:
             return next((one.name for one in here.topics.values() if str(one.topic_id) == kept.topic_id), "")
         flow, policy = self._settings.flow, self._settings.policy
         for name in there.topics:
-            topic = upstream_topic_of(TopicName(name), policy, flow)
+            topic = upstream_topic_of(TopicName(name), policy, flow, outward.topics())
             ledgers = outward.of((topic, kept.partition)).ledgers if topic is not None else []
             if ledgers and str(ledgers[-1].source_topic_id) == kept.topic_id:
                 return str(topic)
