@@ -321,10 +321,17 @@ def way_on(last: JournalEntry, now_ms: int) -> str:
             )
         until = "" if over_ms is None else f" until {time_text(over_ms)}"
         return f"mm2py dr rollback {flow} undoes it{until}, mm2py dr complete {flow} keeps it."
+    reinstates = f"mm2py dr reinstate {flow}"
+    if last.state is RecoveryState.FAILING_OVER:
+        return f"mm2py dr failover {flow} goes on; then {reinstates} when {last.flow.source} answers."
+    if last.state is RecoveryState.FAILED_OVER:
+        return f"{reinstates} when {last.flow.source} answers."
     if last.verb is RecoveryVerb.FAILOVER and last.state in MAY_HAVE_SWITCHED:
-        return (
-            f"mm2py dr reinstate {flow} when {last.flow.source} answers; mm2py dr failover {flow} goes on until then."
-        )
+        return f"{reinstates} goes on."
+    if last.verb is RecoveryVerb.ROLLBACK:  # it is named by the flow that it leads back to
+        goes_on = f"mm2py dr rollback FILE '{last.flow.target}->{last.flow.source}' goes on"
+        takes_back = "" if last.state in MAY_HAVE_SWITCHED else f", mm2py dr unfence {flow} takes it back"
+        return f"{goes_on}{takes_back}."
     if last.state in MAY_HAVE_SWITCHED:
         return f"mm2py dr {last.verb} {flow} goes on, mm2py dr rollback {flow} undoes it."
     return f"mm2py dr {last.verb} {flow} goes on, mm2py dr unfence {flow} takes it back."

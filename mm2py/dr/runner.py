@@ -317,8 +317,10 @@ def _is_reached(goal: RecoveryGoal, flow: Flow, last: JournalEntry | None) -> bo
             return is_undone and last.flow == Flow(flow.target, flow.source)
         case RecoveryGoal.FAILOVER:
             return last.state is S.FAILED_OVER and last.flow == flow
-        case RecoveryGoal.COMPLETE | RecoveryGoal.REINSTATE:
+        case RecoveryGoal.COMPLETE:
             return last.state is S.COMPLETE and last.flow == flow
+        case RecoveryGoal.REINSTATE:
+            return last.state is S.COMPLETE and last.flow == flow and last.verb is RecoveryVerb.FAILOVER
         case RecoveryGoal.UNFENCE:
             return last.state is S.TAKEN_BACK
 

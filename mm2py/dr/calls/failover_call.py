@@ -23,7 +23,8 @@ from mm2py.dr.flow_readiness import ask_flow_readiness
 from mm2py.dr.journal import JournalEntry, standing_entry
 from mm2py.dr.journal_topic import read_agreed
 from mm2py.dr.runner import first_event
-from mm2py.dr.states import RecoveryEvent, RecoveryState
+from mm2py.dr.states import ENDED, RecoveryEvent, RecoveryState, RecoveryVerb
+from mm2py.dr.switch_hook import refuse_without_switch
 from mm2py.errors import ConfigError
 from mm2py.flow import parse_flow
 from mm2py.flow_sides import ClusterFailed, FlowSides, settings_of_workers, sides_of
@@ -45,10 +46,13 @@ class FailoverCall(RunCall):
             if sides.target.away:
                 raise ClusterFailed(sides.target.away, remedy=f"A failover to {flow.target} needs it.")
             clusters = {sides.target.alias: sides.target.brokers}
-            last = standing_entry((await read_agreed(flow, clusters)).entries)
+            entries = (await read_agreed(flow, clusters)).entries
+            last = standing_entry(entries)
             event = first_event(self.goal, flow, last)
             if event is None:
                 return await self._reached(flow, last, decide)
+            if event is RecoveryEvent.RESTARTED:
+                refuse_without_switch(entries, self.options.switch_words)
             self._refuse_answer(sides, last)
             actions = await self._actions_without_source(settings, sides)
             plan, preview = await self._plan_of(actions, settings, event, last)
@@ -84,12 +88,18 @@ class FailoverCall(RunCall):
     def _refuse_answer(self, sides: FlowSides, last: JournalEntry | None) -> None:
         """Raises: RecoveryRefused, if the source answers and nobody has said that it is lost all the same.
 
-        Behind the switch it must go on: clients may be on the target.
+        Behind the switch it must go on: clients may be on the target. Before it a cutover is no way out: the flow has
+        ended.
         """
         source, target = sides.source.alias, sides.target.alias
-        is_begun = last is not None and last.state is RecoveryState.FAILING_OVER
-        if sides.source.away or self.is_source_lost or is_begun:
+        if sides.source.away or self.is_source_lost or (last is not None and last.state is RecoveryState.FAILING_OVER):
             return
+        if last is not None and last.verb is RecoveryVerb.FAILOVER and last.state not in ENDED:
+            raise RecoveryRefused(
+                f"{source} answers again, and the failover of {last.flow} is {last.state}: clients were not switched.",
+                remedy=f"Take it back: mm2py dr unfence FILE '{last.flow}'. If {source} is lost all the same:"
+                " --source-is-lost.",
+            )
         raise RecoveryRefused(
             f"{source} answers.",
             remedy=f"mm2py dr cutover FILE '{source}->{target}' loses nothing. If {source} is lost all the same, such"

@@ -36,6 +36,7 @@ from mm2py.dr.journal_writer import JournalWriter
 from mm2py.dr.readiness import ObstacleKind
 from mm2py.dr.runner import RecoveryGoal, RecoveryRunner, first_event
 from mm2py.dr.states import RecoveryEvent, RecoveryState
+from mm2py.dr.switch_hook import refuse_without_switch
 from mm2py.errors import Mm2Error
 from mm2py.flow import ClusterAlias, Flow, parse_flow
 from mm2py.flow_sides import FlowSides, require, settings_of_workers, sides_of
@@ -94,6 +95,8 @@ class RunCall:
             event = first_event(self.goal, flow, last)
             if event is None:
                 return await self._reached(flow, last, decide)
+            if event is RecoveryEvent.RESTARTED:
+                refuse_without_switch(entries, self.options.switch_words)
             actions = self._actions(await self._pair(flow, sides, clusters))
             plan, preview = await self._plan(actions, flow, event, entries)
             code = await decided_on(plan, decide)

@@ -29,8 +29,9 @@ from mm2py.dr.journal import JournalEntry
 from mm2py.dr.journal_writer import JournalWriter
 from mm2py.dr.runner import PreparedRun, RecoveryGoal
 from mm2py.dr.states import PartitionOffsets, RecoveryEvent, RecoveryFacts, RecoveryState, RecoveryVerb
+from mm2py.dr.switch_hook import switch_kept
 from mm2py.errors import Mm2Error
-from mm2py.flow import Flow
+from mm2py.flow import ClusterAlias, Flow
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.errors import KafkaError
 from mm2py.moments import duration_text, time_text
@@ -58,10 +59,17 @@ class FenceRecordLost(Mm2Error):
         super().__init__(
             f"What the fence on {entry.flow.source} has changed is not known: neither cluster has its record in"
             " mm2-dr-fences.internal.",
-            remedy=f"Remove by hand what stops producers of {in_short(entry.topics)} there: DENY rules,"
-            f" max.message.bytes=1, or what your hook has done. Then delete {recovery_topic(entry.flow).name} on both"
+            remedy=f"{by_hand(entry.flow.source, entry.topics)} Then delete {recovery_topic(entry.flow).name} on both"
             " clusters: the next call begins anew.",
         )
+
+
+def by_hand(alias: ClusterAlias, topics: Sequence[str]) -> str:
+    """Return how a fence is removed of which nothing is known any more."""
+    return (
+        f"Remove by hand what stops producers of {in_short(topics)} on {alias}: DENY rules, max.message.bytes=1, or"
+        " what your hook has done."
+    )
 
 
 class CutoverActions:
@@ -112,7 +120,8 @@ class CutoverActions:
                 remedy="" if len(found.refused) == 1 else f"And {len(found.refused) - 1} more: see --plan.",
             )
         self._planned = found.fenced, found.fence
-        return PreparedRun(found.topics, window_s=self._options.window_s)
+        kept = switch_kept(self._options.switch_words)
+        return PreparedRun(found.topics, kept=kept, window_s=self._options.window_s)
 
     async def preview(self, goal: RecoveryGoal, flow: Flow, last: JournalEntry | None) -> RunPreview:
         """Return what a run that begins would do, and everything that stands in its way. Nothing is changed."""
@@ -301,7 +310,7 @@ class CutoverActions:
         return RecoveryFacts(source_ends=await fence.still_stands(await self._topics_of(entry)))
 
     async def take_back(self, entry: JournalEntry, kept: Sequence[Mapping[str, Any]]) -> None:
-        """Give back what the fence's own record says; ``kept`` is empty."""
+        """Give back what the fence's own record says; ``kept`` has nothing of it."""
         if entry.verb is RecoveryVerb.FAILOVER:
             _of_another_verb(RecoveryGoal.FAILOVER)
         fence = RunFence(self._pair, entry.flow, self._options)
@@ -315,6 +324,12 @@ class CutoverActions:
         """Return whether the fence of a run was set as a whole."""
         entries = () if self.journal is None else self.journal.entries
         return any(one.run == entry.run and one.event is RecoveryEvent.FENCE_SET for one in entries)
+
+    def _was_fenced(self, flow: Flow) -> bool:
+        """Return whether any run has fenced the producers of a flow's source."""
+        entries = () if self.journal is None else self.journal.entries
+        fenced = (RecoveryEvent.FENCE_SET, RecoveryEvent.FENCE_HOLDS)
+        return any(one.flow == flow and one.event in fenced for one in entries)
 
     # The switch, and behind it
 
@@ -345,9 +360,15 @@ class CutoverActions:
         self._say(f"{turned(entry.flow)} runs, and keeps {entry.flow.source} exact")
 
     async def free_producers(self, entry: JournalEntry) -> None:
-        record = await RunFence(self._pair, turned(entry.flow), self._options).lift()
-        if record is not None:
+        back = turned(entry.flow)
+        fence = RunFence(self._pair, back, self._options)
+        if await fence.lift() is not None:
             self._say(f"lifted the fence on {entry.flow.target}: producers go on there")
+        elif self._was_fenced(back) and not await fence.has_record():
+            self._say(
+                f"note: an earlier run has fenced producers of {back.source}, and the record of that fence is lost."
+                f" {by_hand(back.source, entry.topics)}"
+            )
 
     # Steps of other verbs
 

@@ -258,9 +258,9 @@ def _is_open(at: StoredPosition) -> bool:
 
 
 async def _topics(brokers: Brokers, names: Sequence[str]) -> dict[str, TopicMetadata]:
+    """Return the topics that are there. Raises: BrokerRefused, it is not known of one."""
     if not names:
         return {}
-    """Return the topics that are there. Raises: BrokerRefused, it is not known of one."""
     found = (await fetch_metadata(brokers, sorted(set(names)))).topics
     for name in names:
         code = found[name].error_code if name in found else UNKNOWN_TOPIC_OR_PARTITION

@@ -29,6 +29,7 @@ from mm2py.dr.journal import JournalEntry, stored_facts
 from mm2py.dr.readiness import ObstacleKind, RecoveryReadiness
 from mm2py.dr.runner import PreparedRun, RecoveryGoal
 from mm2py.dr.states import ACTS_WITHIN_S, ENDED, RecoveryEvent, RecoveryFacts, RecoveryState, RecoveryVerb
+from mm2py.dr.switch_hook import switch_kept
 from mm2py.errors import Mm2Error
 from mm2py.flow import Flow
 from mm2py.kafka.port import Brokers
@@ -111,7 +112,7 @@ class FailoverActions(CutoverActions):
             )
         was_on = (await (await self._read(flow)).seen()).is_on
         kept = {"to": found.point.word, "to_ms": found.point.at_ms, "was_on": was_on}
-        return PreparedRun(found.topics, kept={KEPT: kept})
+        return PreparedRun(found.topics, kept={KEPT: kept, **switch_kept(self._options.switch_words)})
 
     async def failover_preview(self, flow: Flow, last: JournalEntry | None) -> FailoverPreview:
         """Return what a failover that begins would do and lose, and what stands in its way. Nothing is changed."""

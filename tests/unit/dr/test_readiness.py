@@ -14,7 +14,7 @@ from mm2py.cli.dr_check import parse_arguments
 from mm2py.config.configuration import read_settings_file
 from mm2py.dr.body import RecoveryCheckBody
 from mm2py.dr.fence.record import FenceRecord, FenceState, FenceWay
-from mm2py.dr.journal import JournalEntry, StepTold, next_entry
+from mm2py.dr.journal import JournalEntry, RunRefused, StepTold, next_entry
 from mm2py.dr.readiness import (
     ObstacleKind,
     ReadinessFacts,
@@ -27,6 +27,7 @@ from mm2py.dr.readiness import (
     target_away,
 )
 from mm2py.dr.readiness_inquiry import fences_of_producers, serves, way_back_of
+from mm2py.dr.runner import RecoveryGoal, first_event
 from mm2py.dr.states import RecoveryEvent, RecoveryFacts
 from mm2py.errors import ConfigError
 from mm2py.flow import ClusterAlias, Flow
@@ -265,6 +266,10 @@ TO_REVERSED = (*TO_SWITCHED, E.FLOW_REVERSED, E.PRODUCERS_FREE)
             journal(E.FAILOVER_ASKED, E.WRITERS_CUT_OFF, E.GROUPS_AT_CHOSEN, E.SWITCH_CONFIRMED, E.HOOK_DONE),
             *("no", "no", "mm2py dr reinstate FILE 'A->B' when A answers"),
         ),
+        (
+            journal(E.FAILOVER_ASKED, E.WRITERS_CUT_OFF, E.GROUPS_AT_CHOSEN, E.SWITCH_CONFIRMED),
+            *("no", "no", "mm2py dr failover FILE 'A->B' goes on; then mm2py dr reinstate FILE 'A->B' when A answers"),
+        ),
     ],
 )
 def test_a_run_that_has_not_ended_says_how_to_go_on(
@@ -285,6 +290,34 @@ def test_a_rollback_that_was_taken_back_leaves_the_cutover_that_it_should_have_u
     found = asked(journal=undone)
     assert found.cutover is ReadyFor.NO
     assert found.standing.state == "Reversed" and found.standing.verb == "cutover"
+
+
+@pytest.mark.parametrize(
+    ("events", "ways"),
+    [
+        ((), "mm2py dr rollback FILE 'A->B' goes on, mm2py dr unfence FILE 'B->A' takes it back."),
+        (TO_SWITCHED[1:], "mm2py dr rollback FILE 'A->B' goes on."),
+    ],
+)
+def test_a_rollback_that_was_killed_is_named_by_the_flow_that_takes_it(events: tuple[E, ...], ways: str) -> None:
+    """Its run leads from B to A; the verb names the flow of the cutover that it undoes."""
+    entries = journal(*TO_REVERSED, E.UNDO_ASKED)
+    for event in events:
+        told, ends = StepTold(1, NOW_MS, f"mark-x{len(entries)}"), {"orders-0": 1}
+        entries.append(next_entry(entries, event, BACK, told, RecoveryFacts(ends, ends, ends))[0])
+    assert f"{ways}\n" in readiness_text(asked(journal=entries))
+    assert first_event(RecoveryGoal.ROLLBACK, FLOW, entries[-1]) is E.RESTARTED
+
+
+def test_a_return_that_was_killed_goes_on_by_its_own_verb() -> None:
+    over = (E.FAILOVER_ASKED, E.WRITERS_CUT_OFF, E.GROUPS_AT_CHOSEN, E.SWITCH_CONFIRMED, E.HOOK_DONE)
+    text = readiness_text(asked(journal=journal(*over, E.REINSTATE_ASKED)))
+    assert "mm2py dr reinstate FILE 'A->B' goes on.\n" in text and "failover FILE" not in text
+
+
+def test_a_cutover_that_was_kept_is_no_failover_whose_source_is_reinstated() -> None:
+    with pytest.raises(RunRefused, match="There is no run of A->B to reinstate"):
+        first_event(RecoveryGoal.REINSTATE, FLOW, journal(*TO_REVERSED, E.COMPLETE_ASKED)[-1])
 
 
 def test_a_run_whose_window_is_over_can_be_kept_and_not_undone() -> None:
