@@ -119,6 +119,9 @@ async def why_not_drained(flow: Flow, clusters: Clusters, holds: Sequence[Target
     while True:
         facts = await clusters.group.look()
         why = facts.unread or why_running(facts.state, flow, *holds)
+        owner = clusters.configs.records.owner.current
+        if facts.state is None and not why and owner is not None and owner.group == facts.name:
+            why = f"workers of group {facts.name} have run it, and its control log {facts.topic} is gone"
         if not why or clusters.clock.monotonic() >= until_s:
             return why
         await asyncio.sleep(DRAINED_AGAIN_S)

@@ -25,10 +25,19 @@ class RunIsOpen(Mm2Error):
         )
 
 
-def refuse_turn_beside(run: JournalEntry | None, flow: Flow, now_ms: int) -> None:
-    """Raises: RunIsOpen, if a run has not ended: it turns the flows itself."""
-    if run is not None and run.state not in ENDED:
-        raise RunIsOpen(f"{flow} is not turned by hand", run, now_ms)
+def refuse_turn_beside(run: JournalEntry | None, flow: Flow, now_ms: int, *, off: bool) -> None:
+    """Refuse to turn a flow by hand while a run is open: it turns the flows itself.
+
+    The story: A is back after a failover to B, and somebody wants copying to go on as before. A->B would copy what A
+    took unseen behind what clients have written to B since. To turn it *off* is what the failover wants, too.
+
+    Raises: RunIsOpen, a run has not ended.
+    """
+    if run is None or run.state in ENDED:
+        return
+    if off and run.state is RecoveryState.FAILED_OVER and run.flow == flow:
+        return
+    raise RunIsOpen(f"{flow} is not turned by hand", run, now_ms)
 
 
 def refuse_fence_beside(run: JournalEntry | None, flow: Flow, topics: Collection[str], now_ms: int) -> None:

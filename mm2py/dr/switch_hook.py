@@ -38,7 +38,7 @@ class HookForgotten(Mm2Error):
 
 
 def switch_kept(words: Sequence[str]) -> dict[str, Any]:
-    """Return what the first entry of a run keeps of its hook. ``words``: the command; none: clients are sent by hand."""
+    """Return what the first entry of a run keeps of its hook, whose words are ``words``."""
     return {KEPT: words[0] if words else ""}
 
 

@@ -126,8 +126,8 @@ class TurnWorld(World):
             rng=random.Random(self.rng.random()),
         )
 
-    async def off(self, flow: Flow, *, file: SettingsFile | None = None) -> Turned:
-        return await turn_off(await self._turned(flow, file), by=BY)
+    async def off(self, flow: Flow, *, file: SettingsFile | None = None, by: str = BY) -> Turned:
+        return await turn_off(await self._turned(flow, file), by=by)
 
     async def on(self, flow: Flow, *, force: bool = False, file: SettingsFile | None = None) -> Turned:
         here = await self._turned(flow, file)

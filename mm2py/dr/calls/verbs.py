@@ -16,12 +16,16 @@ from pydantic import Field
 from mm2py.backfill.verifying.verify_flow import MB, MB_PER_SECOND
 from mm2py.dr.calls.asking import CallOutcome, Decide, RecoveryAsked
 from mm2py.dr.calls.complete_call import CompleteCall
+from mm2py.dr.calls.drill_call import RECORDS_MOST, VERIFY_RECORDS, DrillCall, DrillOptions
 from mm2py.dr.calls.extras_call import ExtrasCall
 from mm2py.dr.calls.failback_call import FailbackCall
 from mm2py.dr.calls.failover_call import FailoverCall, failover_point
 from mm2py.dr.calls.fence_call import FenceCall, FenceOptions, hook_of
 from mm2py.dr.calls.reinstate_call import ReinstateCall
 from mm2py.dr.calls.run_call import RunCall
+from mm2py.dr.calls.turn_call import TIMEOUT_MOST_S as TURN_TIMEOUT_MOST_S
+from mm2py.dr.calls.turn_call import TIMEOUT_S as TURN_TIMEOUT_S
+from mm2py.dr.calls.turn_call import TurnCall, TurnOptions
 from mm2py.dr.calls.unfence_call import UnfenceCall
 from mm2py.dr.cutover.pair import MAX_LAG, TIMEOUT_S, CutoverOptions
 from mm2py.dr.extras.settlement import ExtrasChoice
@@ -189,6 +193,32 @@ class UnfenceBody(VerbOptions):
     """The name of the hook that the fence was raised by."""
 
 
+class TurnBody(VerbOptions):
+    """``turn``."""
+
+    off: bool = False
+    """The flow is turned off, and the flow back is left as it is."""
+    force: bool = False
+    """Although the flow back has not copied all: the rest stays where it is."""
+    timeout: int = Field(default=TURN_TIMEOUT_S, ge=1, le=TURN_TIMEOUT_MOST_S)
+    """Seconds that workers may take to drain a flow."""
+
+
+class DrillBody(VerbOptions):
+    """``drill``. Files are written by the command only."""
+
+    topics: Names = _NAMES
+    """Only these, as the source names them."""
+    groups: Names = _NAMES
+    """Only these."""
+    to: str = Field(default=LATEST, max_length=64, examples=[LATEST, "safe", "10m"])
+    """Where groups would go on, as for a failover."""
+    verify_records: int = Field(default=VERIFY_RECORDS, ge=0, le=RECORDS_MOST)
+    """How many offsets at the end of each partition are compared with their copies; 0: none."""
+    verify_all: bool = False
+    """All records are compared."""
+
+
 Carry = Callable[[Decide], Awaitable[CallOutcome]]
 """Carries a call out, if that is decided."""
 Call = Callable[[RecoveryAsked, Any, HookTable], Carry]
@@ -314,6 +344,15 @@ def _unfence(asked: RecoveryAsked, options: UnfenceBody, hooks: HookTable) -> Ca
     return UnfenceCall(asked, hook_named(options.hook_fence, hooks)).run
 
 
+def _turn(asked: RecoveryAsked, options: TurnBody, _: HookTable) -> Carry:
+    return TurnCall(asked, TurnOptions(options.off, options.force, options.timeout)).run
+
+
+def _drill(asked: RecoveryAsked, options: DrillBody, _: HookTable) -> Carry:
+    compared = None if options.verify_all else options.verify_records
+    return DrillCall(asked, DrillOptions(options.topics, options.groups, options.to, compared)).run
+
+
 def hook_named(name: str, hooks: HookTable) -> tuple[str, ...]:
     """Return the words of a hook; none for an empty name. Raises: ConfigError, the file has no hook of this name."""
     if not name:
@@ -371,6 +410,18 @@ _ROWS: Final = (
         "Gives back what a fence of A has changed. Of a run that has not switched it takes all of it back.",
         UnfenceBody,
         _unfence,
+    ),
+    VerbRow(
+        "turn",
+        "Turns A->B on, and B->A off where only one of the two may run; or turns A->B off. Clients are not moved.",
+        TurnBody,
+        _turn,
+    ),
+    VerbRow(
+        "drill",
+        "Proves where each consumer group would go on after a failover to B now, and moves nothing.",
+        DrillBody,
+        _drill,
     ),
 )
 VERBS: Final[Mapping[str, VerbRow]] = MappingProxyType({row.name: row for row in _ROWS})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mm2py.dr.drill.judgement import GREEN, GoesOn, GroupDrill
 from mm2py.dr.drill.report import NOT_MEASURED, STEPS, DrillReport, verification_word
@@ -14,6 +14,8 @@ from mm2py.text_table import text_table
 if TYPE_CHECKING:
     from mm2py.dr.drill.positions import DrillPlan
 
+PLACES_MOST: Final = 200
+"""So many places of a plan are listed."""
 WORDS = {
     GoesOn.EXACT: "exact",
     GoesOn.AT_END: "at the end",
@@ -45,7 +47,9 @@ def plan_lines(plan: DrillPlan, flow: str) -> list[str]:
         for place in one.places
     ]
     rows += [(one.group, "-", "-", "-", one.why) for one in plan.groups if not one.places]
-    return [*lines, *text_table(("GROUP", "PARTITION", "COMMITTED", "GOES ON AT", "NOTE"), rows, right=(2, 3))]
+    more = [f"and {len(rows) - PLACES_MOST:,} more: --json has all"] if len(rows) > PLACES_MOST else []
+    head = ("GROUP", "PARTITION", "COMMITTED", "GOES ON AT", "NOTE")
+    return [*lines, *text_table(head, rows[:PLACES_MOST], right=(2, 3)), *more]
 
 
 def report_lines(report: DrillReport, *, everything: bool = False) -> list[str]:

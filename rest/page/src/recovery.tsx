@@ -180,6 +180,9 @@ const CHECKS: Record<string, string> = {
   replay: "Write the records that only the source has to the target",
   leave_all: "Leave those for which nothing else is said",
   leave_extras: "Go on although the other cluster has records that neither flow wrote",
+  off: "Turn the flow off, and leave the flow back as it is",
+  force: "Turn it on although the flow back has not copied all: the rest stays where it is",
+  verify_all: "Compare all records with their copies, not the last ones only",
 };
 const HOOKS: Record<string, string> = {
   hook_switch: "Hook that sends clients to the other cluster",
@@ -187,6 +190,7 @@ const HOOKS: Record<string, string> = {
 };
 const LISTS: Record<string, string> = {
   topics: "Only these topics (separated by blanks)",
+  groups: "Only these groups (separated by blanks)",
   leave_group: "Groups that stay (separated by blanks)",
   leave: "Leave the records of these topics on the source (separated by blanks)",
 };

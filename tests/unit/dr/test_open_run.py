@@ -23,7 +23,15 @@ def run(state: S) -> JournalEntry:
 def test_no_flow_is_turned_by_hand_while_a_run_is_open(state: S) -> None:
     for flow in (FLOW, BACK):
         with pytest.raises(RunIsOpen, match=rf"{flow} is not turned by hand while the cutover of A->B is {state}"):
-            refuse_turn_beside(run(state), flow, 1)
+            refuse_turn_beside(run(state), flow, 1, off=state is S.FAILED_OVER and flow == BACK)
+
+
+def test_a_flow_that_a_failover_has_ended_may_be_turned_off_once_more_and_not_on() -> None:
+    """The record that it is off was lost with its topic; dr reinstate asks for it."""
+    refuse_turn_beside(run(S.FAILED_OVER), FLOW, 1, off=True)
+    for state, flow, off in ((S.FAILED_OVER, FLOW, False), (S.FAILED_OVER, BACK, True), (S.REINSTATED, FLOW, True)):
+        with pytest.raises(RunIsOpen):
+            refuse_turn_beside(run(state), flow, 1, off=off)
 
 
 def test_the_fence_of_a_run_and_one_of_its_topics_are_refused_with_the_way_out() -> None:
@@ -42,6 +50,6 @@ def test_a_group_is_moved_by_hand_only_behind_the_switch_or_elsewhere() -> None:
 
 @pytest.mark.parametrize("last", [None, *(run(state) for state in sorted(ENDED))])
 def test_without_an_open_run_nothing_is_refused(last: JournalEntry | None) -> None:
-    refuse_turn_beside(last, FLOW, 1)
+    refuse_turn_beside(last, FLOW, 1, off=False)
     refuse_fence_beside(last, FLOW, ["orders"], 1)
     refuse_move_beside(last, "pay", ["orders"], 1)

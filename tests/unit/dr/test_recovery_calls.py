@@ -18,6 +18,8 @@ from mm2py.errors import ConfigError
 ONLY_COMMANDS = {"file", "flow", "reason", "plan", "yes", "json", "help", "describe_arguments", "at"} | {
     "postpone",
     "export",
+    "report",
+    "all",
 }
 """What a command takes besides: how it asks and prints, and what names a place on the machine on which it runs."""
 

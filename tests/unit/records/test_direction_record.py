@@ -14,6 +14,7 @@ from mm2py.records.direction_record import (
     DirectionState,
     decode_direction,
     encode_direction,
+    is_by_failover,
 )
 from mm2py.records.history_record import HistoryKind, decode_history, direction_entry, encode_history
 from mm2py.records.operator_request import MalformedRequest, decode_target
@@ -60,6 +61,13 @@ def test_what_mm2py_does_not_write_changes_nothing_and_is_told(change: dict[str,
     records.take(DIRECTION_KEY, json.dumps(json.loads(encode_direction(OFF)) | change).encode(), 1)
     assert records.direction.current == OFF
     assert len(records.malformed) == 1 and "mm2py-direction" in records.malformed[0]
+
+
+def test_a_mark_says_whether_a_failover_has_set_it() -> None:
+    by = Author("ann", "ops1").by_command("mm2py dr failover")
+    assert is_by_failover(by)
+    assert is_by_failover(f"standby by {by}: A burns (generation 2)")
+    assert not is_by_failover(Author("ann", "ops1").by_command("mm2py dr turn"))
 
 
 def test_the_history_tells_turns() -> None:
