@@ -78,9 +78,7 @@ class DirectionWatch:
         if self._by_file.flow_back is not None:
             if self._back is None:
                 self._back = ConfigTable(self._connect_source(), self._by_file.flow_back.configs_topic)
-            own = self._own()
-            if own.stored is None or own.is_on:
-                await self._back.read_patiently(self._rng)
+            await self._read_back(self._back)
             # A flow that is off stays so, whatever the flow back is. The story: A is lost, and A->B is turned off. Its
             # workers must be able to say that they have drained it while A does not answer.
         if self._config_log.records.direction.current is None:
@@ -89,6 +87,25 @@ class DirectionWatch:
         self.heed()
         if self._current.standby is not None and not self._are_topics_made:
             await self._make_topics()
+
+    async def _read_back(self, back: ConfigTable) -> None:
+        """Read the flow back, unless this flow is off: by what is stored now, not by what was stored before.
+
+        The story: a worker starts while A is lost. It has read that A->B is on, and waits for A. ``mm2py dr failover``
+        ends A->B, and clients go on on B. When A returns, the worker would copy what only A has, behind what clients
+        have written, and B->A would begin behind that: A would never get it.
+        """
+        reading = asyncio.ensure_future(back.read_patiently(self._rng))
+        try:
+            while (own := self._own()).stored is None or own.is_on:
+                if reading.done():
+                    reading.result()
+                    return
+                await asyncio.wait({reading}, timeout=BACK_POLL_S)
+                await self._config_log.read_patiently(self._rng)
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
 
     def heed(self) -> None:
         """Follow what was read last. While the configs topic is missing, its last content counts."""

@@ -233,3 +233,21 @@ async def test_a_control_log_that_is_gone_does_not_say_that_workers_have_drained
     world.run()
     await world.until(lambda: world.states(THERE) == ["standby"])
     assert (await operator.turn(THERE, "--off"))[0] == 0
+
+
+async def test_a_worker_that_starts_while_the_source_is_lost_copies_nothing_when_it_returns_after_a_failover() -> None:
+    """It reads that A->B is on, and waits for A. Then A->B is ended: it must not go by what it has read before."""
+    world, operator = await copying()
+    await world.processes[0].stop()
+    world.write(world.source, 2)
+    before = world.values(world.target)
+    process = world.run()
+    process.cut_off_from.add("A")
+    operator.lost = {"A"}
+    await asyncio.sleep(30)
+    code, told = await operator.turn(THERE, "--off", "--timeout", "5")
+    assert (code, told["now"].startswith("standby by ")) == (0, True), told
+    world.write(world.target)
+    of_clients = world.values(world.target) - before
+    process.cut_off_from.clear()
+    await world.stays(lambda: world.values(world.target) == before + of_clients)
