@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from mm2py.connector_offsets.altering import ConnectorOffsets
-from mm2py.connector_offsets.turning import turn_off, turn_on
+from mm2py.connector_offsets.turning import stored_positions, turn_off, turn_on
 from mm2py.dr.cutover.actions import CutoverActions
 from mm2py.dr.cutover.drained import behind, copied_so_far
 from mm2py.dr.cutover.pair import CutoverOptions, CutoverRefused, RecoveryPair, turned
@@ -108,6 +108,7 @@ class ReinstateActions(CutoverActions):
                 f" '{flow}' --off."
             )
         refused += await self._refused_by_way_back(flow, entries or self._entries, last)
+        refused += await self._refused_by_copies(flow, entries or self._entries, last)
         found: ExtrasFound | None = None
         try:
             found = await self.look(last)
@@ -136,6 +137,28 @@ class ReinstateActions(CutoverActions):
         return [
             f"{back} is {other.text}, and has written behind what only {flow.source} has: that cannot be told any more."
             f" mm2py dr turn has named it. Say --leave-all, and it goes on without it."
+        ]
+
+    async def _refused_by_copies(self, flow: Flow, entries: Sequence[JournalEntry], last: JournalEntry) -> list[str]:
+        """Return why the way back would not be whole: the flow has copied after the failover ended it.
+
+        The story: something turned A->B on when A came back. What only A had lies on B behind what clients have written
+        there, and B->A begins behind that: A would never get what they wrote.
+        """
+        if not self._pair.keeps_names(flow) or self._choice.leaves_all:
+            return []
+        ended, back = stored_facts(entries).copied_to, turned(flow)
+        positions = await stored_positions(
+            self._pair.settings[flow], self._pair.brokers[flow.target], rng=self._pair.rng
+        )
+        found = {f"{name}-{number}": at.next_source for (name, number), at in positions.items() if name in last.topics}
+        late = [f"{name} up to {at:,}" for name, at in sorted(found.items()) if at > ended.get(name, at)]
+        if not late:
+            return []
+        return [
+            f"{flow} has copied {in_short(late)} since the failover ended it, behind what clients had written to"
+            f" {flow.target}. {back} begins behind that: {flow.source} would not get what they wrote before. Find out"
+            f" who turned {flow} on. With --leave-all it goes on, and {flow.source} lacks these records."
         ]
 
     async def look(self, entry: JournalEntry) -> ExtrasFound:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from mm2py.connector_offsets.turning import stored_positions
+from mm2py.dr.cutover.pair import CutoverRefused
 from mm2py.dr.extras import replaying
 from mm2py.dr.extras.found import ExtrasFound
 from mm2py.dr.extras.reinstating import ReinstateActions
@@ -18,10 +20,11 @@ from mm2py.dr.journal import JournalEntry
 from mm2py.dr.journal_topic import JournalTopics
 from mm2py.dr.journal_writer import JournalWriter
 from mm2py.dr.runner import RecoveryGoal, RecoveryRunner, RecoveryStopped
-from mm2py.dr.states import RecoveryEvent, RecoveryState
+from mm2py.dr.states import RecoveryEvent, RecoveryFacts, RecoveryState
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.records.author import Author
 from mm2py.records.batch import NewRecord
+from mm2py.records.direction_record import DirectionState
 from mm2py.records.quarantined import QuarantineEntry, decode
 from tests.fakes.broker.record_batch import Record
 from tests.scenarios.dr.cutover_world import GROUP, A, B, CutoverWorld, ProcessKilled
@@ -58,8 +61,10 @@ class ReturnWorld(CutoverWorld):
         rng = random.Random(self.rng.random())
         store = JournalTopics(THERE, {B: self.target}, clock=self.clock, rng=rng)
         journal = await JournalWriter.open(store, author=Author("ann", "ops1"), clock=self.clock, rng=rng)
+        found = await stored_positions(self.pair("failover").settings[THERE], self.target, rng=rng)
+        copied = {f"{topic}-{number}": at.next_source for (topic, number), at in found.items()}
         for event in FAILOVER:
-            await journal.append(event, THERE, topics=("orders",))
+            await journal.append(event, THERE, topics=("orders",), seen=RecoveryFacts(copied_to=copied))
 
     def actions(self, choice: ExtrasChoice) -> ReinstateActions:
         return ReinstateActions(self.pair("reinstate"), self.options(), choice, say=self.told.append)
@@ -127,6 +132,17 @@ async def test_killed_after_any_step_the_same_call_ends_it(
     assert await world.reinstate(choice) is S.COMPLETE, world.told
     world.produce()
     await until_same(world, Counter() if choice is REPLAY else world.extras)
+
+
+async def test_a_flow_that_has_copied_since_the_failover_ended_it_is_told_and_no_way_back_is_begun() -> None:
+    """Else B->A begins behind these copies, and A never gets what clients have written to B before them."""
+    world = await failed_over(keeps_names=True)
+    await world.write_state(THERE, DirectionState.ON)
+    await world.until(lambda: world.held(B) == world.sent)
+    await world.off(THERE)
+    with pytest.raises(CutoverRefused, match=r"A->B has copied orders-0 up to 7, orders-1 up to 7 since the failover"):
+        await world.reinstate(REPLAY)
+    assert await world.reinstate(LEAVE) is S.COMPLETE
 
 
 class WriterKilled(TopicWriter):
