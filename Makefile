@@ -142,7 +142,7 @@ test-sites: venv jars ## the same as tests, with what make test leaves out; take
 demo-backfill: venv venv-spark ## two million records of history copied by Spark while records come, then compared; two minutes (ARGS="--records 200000")
 	@$(PY) -m deploy.local.demo_backfill $(ARGS)
 
-demo-dr: venv ## two clusters under traffic: a drill, a cutover and its rollback, and what became of each record; two minutes
+demo-dr: venv ## two clusters under traffic: a drill, a cutover and its rollback, A is killed, a failover, A's own records, its return and the failback, and what became of each record; two minutes
 	@$(PY) -m deploy.local.demo_dr
 
 # The first half leaves out what needs PySpark's Arrow, so the second one runs these folders again.

@@ -25,6 +25,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from deploy.local.boot_image import boot_image
+from deploy.local.client_hooks import ClientHooks
 from deploy.local.demo import DONE, FAILED, INTERRUPTED, install_handlers, run_directory
 from deploy.local.errors import StarterError, tail
 from deploy.local.jars import jar_directory
@@ -75,16 +76,6 @@ heartbeats.topic.replication.factor = 1
 offset-syncs.topic.replication.factor = 1
 checkpoints.topic.replication.factor = 1
 """
-HOOK: Final = """#!/bin/sh
-# What an operator's own command would do: stop producers, let them go, send all clients to the other cluster.
-told=$(cat)
-source=$(echo "$told" | sed 's/.*"flow": "\\([^-]*\\)->.*/\\1/')
-case $2 in
-fence) touch "$1/$source.fenced" ;;
-unfence) rm -f "$1/$source.fenced" ;;
-switch) echo "$told" | sed 's/.*"to": "\\([^"]*\\)".*/\\1/' > "$1/new" && mv "$1/new" "$1/at" ;;
-esac
-"""
 
 
 class DemoFailed(StarterError):
@@ -97,9 +88,9 @@ class DemoFailed(StarterError):
 class DemoClients:
     """A producer and a consumer group that work on the cluster to which the hook sends them."""
 
-    def __init__(self, bootstraps: dict[str, str], folder: Path) -> None:
+    def __init__(self, bootstraps: dict[str, str], hooks: ClientHooks) -> None:
         self._bootstraps = bootstraps
-        self._folder = folder
+        self._hooks = hooks
         self._over = threading.Event()
         self._no_load = threading.Event()
         self._is_quiet = threading.Event()
@@ -112,7 +103,7 @@ class DemoClients:
     @property
     def at(self) -> str:
         """The cluster where clients belong."""
-        return (self._folder / "at").read_text().strip()
+        return self._hooks.at
 
     @contextmanager
     def working(self) -> Iterator[None]:
@@ -166,6 +157,16 @@ class DemoClients:
             raise DemoFailed(f"Of {sent.total():,} records {lost:,} were lost and {again:,} read again.")
         return f"{sent.total():,} records acknowledged, all read by group {GROUP}, none lost, none read again."
 
+    def compare(self) -> str:
+        """Wait until both clusters hold each acknowledged record once; neither client works. Raises: DemoFailed."""
+        sent = Counter(self.acked)
+        for alias, bootstrap in self._bootstraps.items():
+            self._wait(lambda at=bootstrap: _held(at) == sent, f"{alias} to hold each record once")  # type: ignore[misc]
+        lost, again = (sent - self.read).total(), (self.read - sent).total()
+        if lost or again:
+            raise DemoFailed(f"Of {sent.total():,} records {lost:,} were lost and {again:,} read again.")
+        return f"{sent.total():,} records acknowledged: A and B hold each once, and group {GROUP} has read each once."
+
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
         late_s = time.monotonic() + PATIENCE_S
         while not condition():
@@ -190,7 +191,7 @@ class DemoClients:
                 self._is_quiet.set()
                 continue
             self._is_quiet.clear()
-            if (self._folder / f"{alias}.fenced").exists() or self._reads_at != alias:
+            if self._hooks.is_fenced(alias) or self._reads_at != alias:
                 continue  # consumers move first: else they would read here what comes back from there
             for at in range(BATCH):
                 value = f"{number + at}".encode()
@@ -235,8 +236,8 @@ class RecoveryDemo:
         self._a, self._b = clusters
         self._folder = folder
         self._file = folder / "mm2.properties"
-        self._hook = folder / "hook"
-        self._clients = DemoClients({"A": self._a.bootstrap, "B": self._b.bootstrap}, folder)
+        self._hooks = ClientHooks(folder, "A")
+        self._clients = DemoClients({"A": self._a.bootstrap, "B": self._b.bootstrap}, self._hooks)
 
     def run(self) -> int:
         """Run it. Raises: DemoFailed."""
@@ -260,14 +261,12 @@ class RecoveryDemo:
                 self._bring_a_back()
                 self._move("failback")
                 self._show("dr", "history")
-                _say(self._clients.settle())
+                self._clients.rest()
+                _say(self._clients.compare())
         return DONE
 
     def _prepare(self) -> None:
         self._file.write_text(PROPERTIES.format(a=self._a.bootstrap, b=self._b.bootstrap))
-        self._hook.write_text(HOOK)
-        self._hook.chmod(0o755)
-        (self._folder / "at").write_text("A\n")
         admin = AdminClient({"bootstrap.servers": self._a.bootstrap})
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(ANSWER_S)
 
@@ -309,7 +308,7 @@ class RecoveryDemo:
 
     def _move(self, verb: str) -> None:
         """Move clients to the other cluster, and say what became of the records until then."""
-        hook = f"{self._hook} {self._folder}"
+        hook = self._hooks.command
         self._show("dr", verb, "--yes", "--hook-fence", hook, "--hook-switch", hook)
         _say(f"Clients are on {self._clients.at}. {self._clients.settle()}")
 
@@ -321,7 +320,7 @@ class RecoveryDemo:
             broker.kill()
 
     def _fail_over(self) -> None:
-        hook = f"{self._hook} {self._folder}"
+        hook = self._hooks.command
         words = ("--accept-loss", "--yes", "--hook-fence", hook, "--hook-switch", hook)
         self._show("dr", "failover", *words)
         _say(f"Clients are on {self._clients.at}.")
@@ -330,7 +329,7 @@ class RecoveryDemo:
         for broker in self._a.brokers:
             broker.start()
         _say("A is back.")
-        hook = f"{self._hook} {self._folder}"
+        hook = self._hooks.command
         self._show("dr", "extras", may_be=(DONE, EXIT_WAITS))
         self._show("dr", "reinstate", "--replay", "--yes", "--hook-fence", hook)
         _say(self._clients.settle())
@@ -379,6 +378,18 @@ def _consumer(bootstrap: str, group: str) -> Consumer:
         "log_level": 0,
     }
     return Consumer(settings)
+
+
+def _held(bootstrap: str) -> Counter[bytes]:
+    """Return how often each record is in the topic of a cluster."""
+    client, found = _consumer(bootstrap, "demo-dr"), Counter[bytes]()
+    try:
+        client.assign([TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)])
+        while got := client.consume(1_000, 3.0):
+            found.update(message.value() or b"" for message in got if message.error() is None)
+    finally:
+        client.close()
+    return found
 
 
 def _say(text: str) -> None:

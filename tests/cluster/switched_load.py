@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
+from deploy.local.client_hooks import ClientHooks
 from deploy.local.kafka import KafkaCluster
 from tests.checker.check import check_copy
 from tests.cluster.copies import make_topic, producer
@@ -42,36 +43,6 @@ CLEANED: Final = {
     "min.cleanable.dirty.ratio": "0.01",
     "segment.ms": "20000",
 }
-HOOK: Final = """#!/bin/sh
-told=$(cat)
-case $2 in
-fence) touch "$1/$(echo "$told" | sed 's/.*"flow": "\\([^-]*\\)->.*/\\1/').fenced" ;;
-unfence) rm -f "$1/$(echo "$told" | sed 's/.*"flow": "\\([^-]*\\)->.*/\\1/').fenced" ;;
-switch) echo "$told" | sed 's/.*"to": "\\([^"]*\\)".*/\\1/' > "$1/new" && mv "$1/new" "$1/at" ;;
-esac
-"""
-
-
-class HookFiles:
-    """The files that the hooks write, and that clients obey."""
-
-    def __init__(self, folder: Path, alias: str) -> None:
-        self.folder = folder
-        self.hook = folder / "hook"
-        self.hook.write_text(HOOK)
-        self.hook.chmod(0o755)
-        (folder / "at").write_text(f"{alias}\n")
-
-    @property
-    def at(self) -> str:
-        return (self.folder / "at").read_text().strip()
-
-    def is_fenced(self, alias: str) -> bool:
-        return (self.folder / f"{alias}.fenced").exists()
-
-    @property
-    def command(self) -> str:
-        return f"{self.hook} {self.folder}"
 
 
 class SwitchedLoad:
@@ -84,7 +55,7 @@ class SwitchedLoad:
         self.clusters = dict(zip((self.a, self.b), clusters, strict=True))
         self.flow, self.back = f"{self.a}->{self.b}", f"{self.b}->{self.a}"
         self.keeps_names = policy == IDENTITY
-        self.files = HookFiles(folder, self.a)
+        self.files = ClientHooks(folder, self.a)
         self.plain, self.paid, self.state = (new_name(stem) for stem in ("orders", "paid", "state"))
         self.topics = (self.plain, self.paid, self.state)
         for alias, cluster in self.clusters.items():

@@ -23,6 +23,7 @@ from typing import Any, Final, TypeVar
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
+from deploy.local.client_hooks import ClientHooks
 from deploy.local.kafka import KafkaCluster
 from tests.cluster.copies import make_topic, producer
 from tests.cluster.group_offsets import member
@@ -37,14 +38,6 @@ S = TypeVar("S", bound="CutoverScene")
 PREFIXED, IDENTITY = "DefaultReplicationPolicy", "IdentityReplicationPolicy"
 RUN_S: Final = 240.0 * PATIENCE
 """How long one call of a verb may take."""
-HOOK: Final = """#!/bin/sh
-told=$(cat)
-case $2 in
-fence) touch "$1/$(echo "$told" | sed 's/.*"flow": "\\([^-]*\\)->.*/\\1/').fenced" ;;
-unfence) rm -f "$1/$(echo "$told" | sed 's/.*"flow": "\\([^-]*\\)->.*/\\1/').fenced" ;;
-switch) echo "$told" | sed 's/.*"to": "\\([^"]*\\)".*/\\1/' > "$1/new" && mv "$1/new" "$1/at" ;;
-esac
-"""
 
 
 class CutoverScene:
@@ -57,10 +50,8 @@ class CutoverScene:
         self.topic, self.group = new_name("orders"), new_name("billing")
         self.keeps_names = policy == IDENTITY
         self.folder = folder
-        self.hook = folder / "hook"
-        self.hook.write_text(HOOK)
-        self.hook.chmod(0o755)
-        self.send_to(self.a)
+        self.hooks = ClientHooks(folder, self.a)
+        self.hook, self.send_to = self.hooks.hook, self.hooks.send_to
         make_topic(source, self.topic, PARTITIONS)
         if not self.keeps_names:
             make_topic(target, self.topic, PARTITIONS)
@@ -96,16 +87,12 @@ class CutoverScene:
 
     # The clients
 
-    def send_to(self, alias: str) -> None:
-        (self.folder / "new").write_text(f"{alias}\n")
-        (self.folder / "new").rename(self.folder / "at")
-
     @property
     def at(self) -> str:
-        return (self.folder / "at").read_text().strip()
+        return self.hooks.at
 
     def is_fenced(self, alias: str) -> bool:
-        return (self.folder / f"{alias}.fenced").exists()
+        return self.hooks.is_fenced(alias)
 
     def read_topics(self, alias: str) -> list[str]:
         """Return what the group reads on a cluster: what is written there, and the copies."""
@@ -215,7 +202,7 @@ class CutoverScene:
     # The commands
 
     def options(self) -> list[str]:
-        hook = f"{self.hook} {self.folder}"
+        hook = self.hooks.command
         return ["--yes", "--hook-fence", hook, "--hook-switch", hook, "--timeout", f"{int(120 * PATIENCE)}"]
 
     def started(self, verb: str, *more: str, file: Path | None = None) -> subprocess.Popen[str]:
