@@ -38,6 +38,8 @@ from mm2py.moments import duration_text, time_text
 from mm2py.topics.names import recovery_topic
 
 LOOK_EVERY_S: Final = 0.5
+NO_POSITION_S: Final = 15.0
+"""How long a flow may have no stored position at all, while producers are fenced and wait for it."""
 COMMIT_WITHIN_S: Final = 8.0
 """How long groups that were final may take to be so once more: then they are committed, or nothing is."""
 SWITCH_REMEDY: Final = "Mend it, and call the same verb again: it runs again. Or undo the run: mm2py dr rollback."
@@ -50,6 +52,18 @@ class TimeIsOver(Mm2Error):
 
 class ExtraRecords(Mm2Error):
     """The cluster to which producers go back has records that neither flow wrote."""
+
+
+class PositionsLost(Mm2Error):
+    """Up to where a flow has copied is not known: it has no stored position at all."""
+
+    def __init__(self, flow: Flow, topic: str) -> None:
+        super().__init__(
+            f"Up to where {flow} has copied is not known: {topic} on {flow.target} has no position of it.",
+            remedy="If the flow has only just begun, wait for its first ones. If the topic was deleted, create it again"
+            " by hand, with as many partitions and cleanup.policy=compact: workers that still run store all positions"
+            " again.",
+        )
 
 
 class FenceRecordLost(Mm2Error):
@@ -146,7 +160,10 @@ class CutoverActions:
         groups: list[JudgedGroup] = []
         try:
             ends = await RunFence(pair, flow, options).ends(fenced)
-            copied = (await copied_so_far(pair, flow, ends)).copied
+            so_far = await copied_so_far(pair, flow, ends)
+            copied = so_far.copied
+            if lag_of(ends, copied) and not so_far.positions:
+                refused.append(str(PositionsLost(flow, settings.offsets_topic)))
             verb = RecoveryVerb.CUTOVER if undone is None else RecoveryVerb.ROLLBACK
             left = await self._left_topics(flow, topics, verb)
             # Producers go on: a group may have read beyond the ends that were read above. It is judged by later ones.
@@ -257,12 +274,14 @@ class CutoverActions:
 
     async def drain(self, entry: JournalEntry, ends: RecoveryFacts) -> RecoveryFacts:
         """Wait until all is copied, and until each group is final: what changes nothing may take its time."""
-        flow = entry.flow
+        flow, begun_s = entry.flow, self._pair.clock.monotonic()
         while True:
             found = await self._patiently(lambda: copied_so_far(self._pair, flow, ends.source_ends))
             late = [*behind(ends.source_ends, found.copied)]
             if not late:
                 break
+            if not found.positions and self._pair.clock.monotonic() - begun_s >= NO_POSITION_S:
+                raise PositionsLost(flow, self._pair.settings[flow].offsets_topic)
             await self._wait(f"{late[0]}, and {len(late) - 1} more" if len(late) > 1 else late[0])
         if entry.verb is RecoveryVerb.ROLLBACK and self._pair.keeps_names(flow) and not self._options.leaves_extras:
             names = {topic_of(partition)[0] for partition in ends.source_ends}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,12 +22,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from deploy.local.kafka import KafkaCluster
 from mm2py.flow import parse_flow
-from mm2py.topics.names import dr_fences_topic, recovery_topic
+from mm2py.topics.names import recovery_topic
 from tests.cluster.copies import producer
 from tests.cluster.dr.test_cutover import BATCH, IDENTITY, PARTITIONS, PREFIXED, CutoverScene, running_scene
-from tests.cluster.kafka_client import admin, delete_topic, topic_names
+from tests.cluster.kafka_client import admin, create_topic, delete_topic, topic_names
 from tests.cluster.least_rights import PASSWORD, GuardedPair, guarded_pair
-from tests.cluster.running import ANSWER_S, PATIENCE, wait_until
+from tests.cluster.running import ANSWER_S, PATIENCE
 from tests.cluster.topics.test_topic_sync import rule
 
 APP: Final = "user1"
@@ -158,17 +159,51 @@ def test_a_journal_that_is_lost_in_the_middle_stops_everything_and_says_what_to_
         scene.wait_for_more()
 
 
-def test_the_record_of_a_fence_that_is_lost_in_the_middle_lets_nothing_be_switched(
-    source_cluster: KafkaCluster, target_cluster: KafkaCluster, tmp_path: Path
+LOST: Final = {
+    "positions": (
+        "mm2-offsets.{a}.internal",
+        3,
+        "has no position of it. ",
+        "create it again by hand, with as many partitions",
+    ),
+    "fence": ("mm2-dr-fences.internal", 1, "What the fence on", "Remove by hand what stops producers of"),
+    "control log": ("mm2-cluster.{group}.internal", 1, "its control log mm2-cluster.", "worker is dead, start one"),
+}
+"""By what is lost: the topic, exit code of the next call, what it says, and what it tells the operator to do."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", LOST)
+def test_what_a_cutover_rests_on_is_lost_in_the_middle_and_nothing_is_switched_by_guess(
+    source_cluster: KafkaCluster, target_cluster: KafkaCluster, tmp_path: Path, lost: str
 ) -> None:
-    with running_scene(CutoverScene(source_cluster, target_cluster, tmp_path, PREFIXED)) as scene:
-        scene.killed_at("cutover", "FenceVerified")
+    """With the control log its workers are lost, too: else they make it again, and say themselves how they stand."""
+    topic, exit_code, what, remedy = LOST[lost]
+    with running_scene(CutoverScene(source_cluster, target_cluster, tmp_path, IDENTITY)) as scene:
+        is_switched = lost == "control log"
+        scene.killed_at("cutover", "Switched" if is_switched else "FenceVerified")
+        if is_switched:
+            scene.run.kill()
+        (group,) = re.findall(r"^mm2py\.group *= *(\S+)", scene.run.file.read_text(), re.MULTILINE)
+        name = topic.format(a=scene.a, group=group)
         for cluster in (source_cluster, target_cluster):
-            delete_topic(cluster, str(dr_fences_topic().name))
+            if name in topic_names(cluster):
+                delete_topic(cluster, name)
         code, text = scene.call("cutover")
-        assert code == 1, text
-        assert "What the fence on" in text and "is not known" in text and "Remove by hand" in text, text
-        assert (scene.at, scene.is_fenced(scene.a)) == (scene.a, True)
-        (scene.folder / f"{scene.a}.fenced").unlink()  # by hand, as it says
-        wait_until(lambda: not scene.is_fenced(scene.a), "producers go on", deadline_s=ANSWER_S)
+        assert (code, what in text, remedy in text) == (exit_code, True, True), text
+        state = json.loads(scene.run.dr("history", scene.flow, "--json")[1])["runs"][-1]["state"]
+        match lost:
+            case "positions":  # all is taken back, and the worker goes on with what it knows
+                assert (state, scene.at, scene.is_fenced(scene.a)) == ("TakenBack", scene.a, False)
+                code, text = scene.call("cutover")
+                assert code == 1 and what in text and remedy in text and not scene.is_fenced(scene.a), text
+                create_topic(target_cluster, name, 25, {"cleanup.policy": "compact"})  # by hand, as it says
+                scene.run.wait_until(lambda: scene.call("cutover")[0] == 0, "it cuts over", deadline_s=ANSWER_S)
+            case "fence":
+                assert (state, scene.at, scene.is_fenced(scene.a)) == ("TakingBack", scene.a, True)
+                (scene.folder / f"{scene.a}.fenced").unlink()  # by hand, as it says
+            case _:
+                assert (state, scene.at, scene.is_fenced(scene.a)) == ("Switched", scene.b, True)
+                scene.run.start()
+                scene.run.wait_until(lambda: scene.call("cutover")[0] == 0, "it goes on", deadline_s=ANSWER_S)
         scene.wait_for_more()

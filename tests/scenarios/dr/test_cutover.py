@@ -141,6 +141,19 @@ async def test_a_fence_of_an_earlier_run_whose_record_is_lost_is_told_where_prod
     assert any(line.startswith(note) for line in world.told), world.told
 
 
+async def test_positions_that_are_lost_begin_no_cutover_and_take_one_back_that_has_begun() -> None:
+    world = await copying(keeps_names=True)
+    with pytest.raises(ProcessKilled):
+        await world.call(G.CUTOVER, FORTH, killed_after=3)
+    (name,) = [topic for topic in world.target.topics if topic.startswith("mm2-offsets.")]
+    world.target.delete_topic(name)
+    assert await world.call(G.CUTOVER, FORTH, timeout_s=300.0) is S.TAKEN_BACK
+    assert (world.clients_on, world.fenced) == (A, set())
+    with pytest.raises(CutoverRefused, match=r"where A->B has copied is not known: mm2-offsets\.A\.internal on B"):
+        await world.call(G.CUTOVER, FORTH)
+    assert (world.clients_on, world.fenced) == (A, set())
+
+
 async def test_the_window_of_a_rollback_ends() -> None:
     world = await copying(keeps_names=True)
     assert await world.call(G.CUTOVER, FORTH, window_s=60) is S.REVERSED
