@@ -41,6 +41,12 @@ class RightsRow:
 
 _ALL: Final = ("CREATE", "READ", "WRITE", "DESCRIBE_CONFIGS")
 
+
+def _on_both(purpose: str, kind: ResourceKind, name: str, operations: tuple[str, ...]) -> tuple[RightsRow, RightsRow]:
+    """Return a row for each cluster: what needs it goes in both directions."""
+    return RightsRow(purpose, "A", kind, name, operations), RightsRow(purpose, "B", kind, name, operations)
+
+
 RIGHTS: Final = (
     RightsRow(COPYING, "A", "topic", "TOPIC", ("READ", "DESCRIBE_CONFIGS"), "MM0401"),
     RightsRow(COPYING, "B", "topic", "A.TOPIC", ("CREATE", "READ", "WRITE", "ALTER", "DESCRIBE_CONFIGS"), "MM0402"),
@@ -86,6 +92,36 @@ RIGHTS: Final = (
     RightsRow("fence", "B", "topic", "mm2-configs.A.internal", ("READ",)),
     RightsRow("fence", "A", "topic", "mm2-recovery.*", ("DESCRIBE",)),
     RightsRow("fence", "B", "topic", "mm2-recovery.*", ("DESCRIBE",)),
+    *_on_both("recoveries", "topic", "mm2-recovery.*", _ALL),
+    *_on_both("recoveries", "transactional id", "mm2py-dr.*", ("WRITE",)),
+    *_on_both("recoveries", "transactional id", "mm2py-NAME-*", ("WRITE",)),
+    *_on_both("recoveries", "topic", "mm2-configs.*", ("READ", "WRITE", "DESCRIBE_CONFIGS")),
+    *_on_both("recoveries", "topic", "mm2-offsets.*", ("READ", "WRITE")),
+    *_on_both("recoveries", "topic", "mm2-ledger.*", ("READ",)),
+    *_on_both("recoveries", "topic", "mm2-cluster.*", ("READ",)),
+    *_on_both("recoveries", "group", "GROUP", ("READ",)),
+    RightsRow("recoveries", "A", "group", "B-mm2", ("DESCRIBE",)),
+    RightsRow("recoveries", "B", "group", "A-mm2", ("DESCRIBE",)),
+    RightsRow("recoveries", "B", "topic", "A.TOPIC", ("WRITE",)),
+    RightsRow("failover", "B", "topic", "mm2-recovery.*", _ALL),
+    RightsRow("failover", "B", "transactional id", "mm2py-dr.*", ("WRITE",)),
+    RightsRow("failover", "B", "topic", "mm2-dr-fences.internal", ("READ", "WRITE", "DESCRIBE_CONFIGS")),
+    RightsRow("failover", "B", "topic", "A.checkpoints.internal", ("READ",)),
+    RightsRow("failover", "B", "group", "GROUP", ("READ",)),
+    RightsRow("failover", "B", "cluster", "", ("DESCRIBE",)),
+    RightsRow("drill", "A", "topic", "TOPIC", ("READ", "DESCRIBE_CONFIGS")),
+    RightsRow("drill", "A", "group", "GROUP", ("DESCRIBE",)),
+    RightsRow("drill", "A", "topic", "mm2-ledger.B.internal", ("READ",)),
+    RightsRow("drill", "B", "topic", "A.TOPIC", ("READ", "DESCRIBE_CONFIGS")),
+    RightsRow("drill", "B", "group", "GROUP", ("DESCRIBE",)),
+    RightsRow("drill", "B", "group", "mm2py-drill.*", ("READ", "DELETE")),
+    RightsRow("drill", "B", "topic", "A.checkpoints.internal", ("READ",)),
+    RightsRow("drill", "B", "topic", "mm2-configs.A.internal", ("READ",)),
+    RightsRow("drill", "B", "topic", "mm2-ledger.A.internal", ("READ",)),
+    RightsRow("drill", "B", "topic", "mm2-status.A.internal", ("READ",)),
+    RightsRow("drill", "B", "topic", "mm2-quarantine.A.internal", ("DESCRIBE",)),
+    *_on_both("drill", "topic", "mm2-drills.*", ("CREATE", "WRITE", "DESCRIBE_CONFIGS")),
+    *_on_both("drill", "cluster", "", ("DESCRIBE",)),
     RightsRow("looking", "A", "topic", "TOPIC", ("DESCRIBE",)),
     RightsRow("looking", "A", "group", "GROUP", ("DESCRIBE",)),
     RightsRow("looking", "A", "topic", "mm2-offset-syncs.B.internal", ("READ",)),

@@ -56,12 +56,16 @@ _DECISION: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """One operation of a row of the page; ``name`` ends with ``*`` for a prefix."""
+    """One operation of a row of the page; ``name`` ends with ``*`` for a prefix, and is ``*`` for all."""
 
     on: str
     kind: str
     name: str
     operation: str
+
+    @property
+    def is_prefix(self) -> bool:
+        return self.name != "*" and self.name.endswith("*")
 
     def covers(self, decision: Decision) -> bool:
         is_named = decision.name.startswith(self.name[:-1]) if self.name.endswith("*") else decision.name == self.name
@@ -125,14 +129,14 @@ class GuardedPair:
             rules = [
                 AclBinding(
                     _KINDS[one.kind],
-                    one.name.removesuffix("*"),
-                    ResourcePatternType.PREFIXED if one.name.endswith("*") else ResourcePatternType.LITERAL,
+                    one.name.removesuffix("*") or "*",
+                    ResourcePatternType.PREFIXED if one.is_prefix else ResourcePatternType.LITERAL,
                     f"User:{user}",
                     "*",
                     AclOperation[one.operation],
                     AclPermissionType.ALLOW,
                 )
-                for one in rights
+                for one in dict.fromkeys(rights)
                 if one.on == alias
             ]
             for made in client.create_acls(rules).values() if rules else ():

@@ -153,8 +153,9 @@ class DrillCall:
         if options.compared == 0:
             return None
         asked.progress("comparing copies with their source")
+        own = as_recovery(asked.file, settings)
         return await compare_copies(
-            settings, options.topics, options.compared, clock=asked.clock, rng=asked.rng, log=log, say=asked.progress
+            own, options.topics, options.compared, clock=asked.clock, rng=asked.rng, log=log, say=asked.progress
         )
 
     async def _ended(self, report: DrillReport, settings: FlowSettings, sides: FlowSides) -> CallOutcome:

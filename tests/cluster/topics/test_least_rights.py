@@ -40,6 +40,8 @@ COPYING = ("copying", "flight recorder", "heartbeats", "offset syncs")
 """What every scene has."""
 TESTED = {*COPYING, "groups", "looking", "application", "heartbeats on the source", "configurations", "ACLs"}
 TESTED |= {"quarantine", "rings", "backfill and verify", "history", "fence"}
+ELSEWHERE = {"recoveries", "failover", "drill"}
+"""By ``tests/cluster/dr/test_recovery_rights.py``."""
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +119,7 @@ def committed(cluster: KafkaCluster, group: str) -> list[tuple[str, int]]:
 
 
 def test_each_row_of_the_page_is_tested_here() -> None:
-    assert purposes() == TESTED
+    assert purposes() == TESTED | ELSEWHERE
 
 
 def test_copying_new_partitions_and_the_fence_after_a_kill(pair: GuardedPair) -> None:

@@ -83,7 +83,8 @@ def test_the_page_shows_the_table_of_the_code() -> None:
 def test_each_row_that_a_worker_needs_has_a_check_of_rights() -> None:
     codes = {row.code for row in RIGHTS if row.code}
     assert codes == {code for code, row in ROWS.items() if row.category is Category.RIGHTS}
-    assert {row.purpose for row in RIGHTS if not row.code} == {"backfill and verify", "fence", "looking", "application"}
+    of_commands = {"backfill and verify", "fence", "recoveries", "failover", "drill", "looking", "application"}
+    assert {row.purpose for row in RIGHTS if not row.code} == of_commands
 
 
 def test_a_user_who_may_do_everything_lacks_nothing() -> None:
