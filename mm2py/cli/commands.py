@@ -353,6 +353,18 @@ COMMANDS: Final = (
         ),
     ),
     CommandRow(
+        "takeover",
+        "mm2py.cli.takeover",
+        SET_UP,
+        "take over from MirrorMaker 2, Kafka Connect, Strimzi or MirrorMaker 1",
+        (
+            "mm2py takeover mm2.properties",
+            "mm2py takeover new.properties --from-connect http://connect:8083",
+            "mm2py takeover new.properties --from-strimzi mirror.yaml",
+            "mm2py takeover new.properties --from-mm1 consumer.properties producer.properties --topics '.*'",
+        ),
+    ),
+    CommandRow(
         "hash-password",
         "mm2py.cli.hash_password",
         SET_UP,

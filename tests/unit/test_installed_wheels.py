@@ -110,6 +110,12 @@ def test_each_extra_names_what_it_needs(dist: Path) -> None:
         (name,) = [one for one in archive.namelist() if one.endswith(".dist-info/METADATA")]
         metadata = message_from_bytes(archive.read(name))
     needs: Sequence[str] = metadata.get_all("Requires-Dist") or []
-    packages = {"native": "mm2py-native", "spark": "pyspark", "zookeeper": "kazoo", "kerberos": "gssapi"}
+    packages = {
+        "native": "mm2py-native",
+        "spark": "pyspark",
+        "zookeeper": "kazoo",
+        "kerberos": "gssapi",
+        "strimzi": "PyYAML",
+    }
     for extra, package in packages.items():
         assert any(one.startswith(package) and f"extra == '{extra}'" in one for one in needs), extra
