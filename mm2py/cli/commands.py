@@ -362,6 +362,19 @@ COMMANDS: Final = (
             "mm2py takeover new.properties --from-connect http://connect:8083",
             "mm2py takeover new.properties --from-strimzi mirror.yaml",
             "mm2py takeover new.properties --from-mm1 consumer.properties producer.properties --topics '.*'",
+            "mm2py takeover new.properties --from-connect http://connect:8083 --plan",
+            "mm2py takeover new.properties --from-connect http://connect:8083 --yes",
+        ),
+    ),
+    CommandRow(
+        "handback",
+        "mm2py.cli.handback",
+        SET_UP,
+        "hand a flow back to the mirror that ran before, which repeats nothing",
+        (
+            "mm2py handback mm2.properties 'A->B' --plan",
+            "mm2py handback mm2.properties 'A->B' --to-connect http://connect:8083 --yes",
+            "mm2py handback mm2.properties 'A->B' --to-strimzi mirror.yaml --yes",
         ),
     ),
     CommandRow(

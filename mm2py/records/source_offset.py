@@ -211,6 +211,11 @@ def encode_value(position: StoredPosition) -> bytes:
     return _dump(fields)
 
 
+def encode_mm2_value(next_source: int) -> bytes:
+    """Return the value that MM2 itself writes: the offset of the last copied record."""
+    return _dump({"offset": next_source - 1})
+
+
 def decode_value(value: bytes | None) -> StoredPosition | None:
     """Return the position; None for a tombstone, or for a negative offset, which MM2 treats as no position.
 

@@ -126,7 +126,8 @@ class ConnectRest:
             connection.request(method, f"{self._path}{path}", data, headers)
             reply = connection.getresponse()
             text = reply.read(ANSWER_MAX_BYTES)
-            return reply.status, json.loads(text) if text else None
+            is_json = "json" in (reply.getheader("Content-Type") or "")
+            return reply.status, json.loads(text) if is_json and text else None
         except (OSError, http.client.HTTPException) as error:
             raise ConnectFailed(
                 f"{self} does not answer: {type(error).__name__}: {error}.",

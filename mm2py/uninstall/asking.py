@@ -126,7 +126,7 @@ async def ask_remains(
     group = "" if owner is None else owner.group
     users = [
         *await _mm2(settings, target),
-        *await _workers(settings, group, there[flow.target], target, clock, rng),
+        *await workers_of_flow(settings, group, there[flow.target], target, clock, rng),
         *(f"Backfill {one.id} of {flow} is not over." for one in table.records.backfills.values() if one.holds),
         *await _recoveries(settings, clusters),
     ]
@@ -175,7 +175,7 @@ async def _mm2(settings: FlowSettings, target: Brokers) -> list[str]:
     return [f"It is not known whether MirrorMaker 2 runs {settings.flow}. {look.remedy}"] if look.unknown else []
 
 
-async def _workers(
+async def workers_of_flow(
     settings: FlowSettings, owner: str, topics: Iterable[str], target: Brokers, clock: Clock, rng: random.Random
 ) -> list[str]:
     """Return which groups have live members that run the flow; of its own group it must be known."""
