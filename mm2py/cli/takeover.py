@@ -24,14 +24,14 @@ from mm2py.config.settings import FlowSettings
 from mm2py.errors import ConfigError
 from mm2py.flow import Flow
 from mm2py.flow_sides import FlowSides, of_both, require, sides_of
-from mm2py.mirror.client_file import ClientRole, read_client_file
+from mm2py.mirror.client_file import ClientRole
 from mm2py.mirror.properties_text import properties_text
 from mm2py.mirror.request import MirrorArguments, read_request
-from mm2py.output import say
 from mm2py.status.exit_codes import EXIT_CHANGES, EXIT_DONE, EXIT_FAILED, EXIT_WAITS
 from mm2py.takeover.account import account_for_file
 from mm2py.takeover.connect_rest import ConnectRest
 from mm2py.takeover.connector_configs import JSON_MAX_BYTES, mirror_of, read_connectors
+from mm2py.takeover.older_mirrors import OldClientFile, account_for_clients
 from mm2py.takeover.positions_plan import JudgedPosition, PositionOutcome, lines_of_positions, refusals_of
 from mm2py.takeover.printout import lines_of_account, lines_of_fills, lines_of_refusals
 from mm2py.takeover.settings_file import WrittenFile, file_of
@@ -272,22 +272,31 @@ def _refuse(flow: Flow, judged: Sequence[JudgedPosition], remedy: str) -> None:
 
 
 def _of_mm1(options: TakeoverArguments) -> int:
-    *consumers, producer = options.from_mm1
-    request = read_request(
+    """Write the file that does the same as an older mirror, unless a setting is refused."""
+    *consumers, producer = (
+        OldClientFile(
+            str(path),
+            ClientRole.PRODUCER if path is options.from_mm1[-1] else ClientRole.CONSUMER,
+            read_properties(path).entries,
+        )
+        for path in options.from_mm1
+    )
+    asked = read_request(
         MirrorArguments(
-            source_files=[
-                read_client_file(read_properties(path).entries, str(path), ClientRole.CONSUMER) for path in consumers
-            ],
-            target_file=read_client_file(read_properties(producer).entries, str(producer), ClientRole.PRODUCER),
+            source_files=[file.client() for file in consumers],
+            target_file=producer.client(),
             topics=options.topics,
             blacklist=options.blacklist,
             prefixes=options.prefixes,
         )
     )
-    for note in request.notes:
-        say(note)
+    request, account = account_for_clients(asked, consumers, producer)
+    say_lines(lines_of_account(account))
+    if account.refused:
+        say_lines(["", *lines_of_refusals(account.refused), f"{options.file} is not written."])
+        return EXIT_WAITS
     _write_text(options.file, properties_text(request))
-    say(f"Wrote {options.file}; only you may read it.")
+    say_lines([*(f"Note: {note}" for note in request.notes), f"Wrote {options.file}; only you may read it."])
     return EXIT_DONE
 
 

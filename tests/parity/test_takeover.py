@@ -25,10 +25,12 @@ from deploy.local.jars import jar_directory
 from deploy.local.jvm import JavaServer
 from deploy.local.kafka import KafkaCluster
 from deploy.local.ports import HOST, lease_ports
+from mm2py.records.checkpoint import decode
 from tests.checker.check import check_copy
 from tests.checker.load import Load
 from tests.checker.traffic import Traffic
-from tests.cluster.copies import answered, assert_copied, bounds_of, new_topic
+from tests.cluster.copies import answered, assert_copied, bounds_of, dump, new_topic
+from tests.cluster.group_offsets import commit
 from tests.cluster.kafka_client import admin, new_name, topic_names
 from tests.cluster.running import COMMAND_S, OWN_PATH, PATIENCE, Mm2py, one_way_properties, pause, wait_until
 
@@ -51,6 +53,8 @@ class Mirror(ABC):
         self.topic = new_topic(source, f"{self.aliases[0]}-orders", PARTITIONS)
         self.flow = "->".join(self.aliases)
         self.file = folder / "mm2py.properties"
+        self.app = f"{self.aliases[0]}-app"
+        """A consumer group of the topic on the source."""
 
     @property
     def remote(self) -> str:
@@ -109,7 +113,7 @@ class Dedicated(Mirror):
             "sync.topic.acls.enabled": False,
             "config.storage.replication.factor": 1,
             "tasks.max": 2,
-            "listeners": "",
+            "listeners": f"http://{HOST}:0",  # MirrorMaker 2 does not start with an empty one
         }
         self.file.write_text(render_properties(properties))
 
@@ -199,8 +203,10 @@ class Connect(Mirror):
             },
             "Checkpoint": {
                 "topics": self.topic,
-                "groups": f"{source}-nobody",
+                "groups": self.app,
                 "checkpoints.topic.replication.factor": 1,
+                "emit.checkpoints.interval.seconds": 1,
+                "refresh.groups.interval.seconds": 1,
             },
             "Heartbeat": {"heartbeats.topic.replication.factor": 1},
         }[kind]
@@ -322,6 +328,9 @@ def test_a_mirror_is_taken_over_under_load_and_gets_the_flow_back(
             with Mm2py(mirror.file) as run:
                 assert run.wait_for_event("flow.ready", deadline_s=MIRROR_DEADLINE_S)["positions"] == PARTITIONS
                 _copies(mirror)
+                if isinstance(mirror, Connect):
+                    committed, translated = _follows_a_group(mirror)
+                    assert translated == committed, "the copy began with the topic: both logs have the same offsets"
                 code, told = mirror.command("handback", mirror.flow, *mirror.way_back, "--yes")
                 assert (code, "Stop them" in told) == (1, True), told
                 assert run.terminate() == 0
@@ -331,6 +340,9 @@ def test_a_mirror_is_taken_over_under_load_and_gets_the_flow_back(
             assert code == 0, told
             ending.enter_context(mirror.running())
             _copies(mirror)
+            if isinstance(mirror, Connect):
+                committed, translated = _follows_a_group(mirror)
+                assert 0 < translated <= committed, "MirrorMaker 2 goes on from the offset syncs of mm2py"
         wait_until(lambda: _is_complete(mirror), "it has copied all there is", deadline_s=MIRROR_DEADLINE_S)
         report = assert_copied(source_cluster, target_cluster, mirror.topic, mirror.remote)
     assert load.acknowledged > RUNS_S * PER_SECOND, report
@@ -341,6 +353,20 @@ def _copies(mirror: Mirror) -> None:
     before = mirror.records_on_target()
     wait_until(lambda: mirror.records_on_target() > before, "it copies to each partition", deadline_s=MIRROR_DEADLINE_S)
     pause(RUNS_S, "it copies under load")
+
+
+def _follows_a_group(mirror: Mirror) -> tuple[int, int]:
+    """Let a group commit what is copied, and return the checkpoint that follows: its offset on both clusters."""
+    at = bounds_of(mirror.target, mirror.remote)[0].end
+    commit(mirror.source, mirror.app, mirror.topic, at)
+
+    def followed() -> tuple[int, int] | None:
+        records = answered(lambda: dump(mirror.target, f"{mirror.aliases[0]}.checkpoints.internal"))[0]
+        found = [decode(one.key, one.value) for one in records]
+        ours = [one for one in found if (one.group, one.partition) == (mirror.app, 0)][-1:]
+        return next(((one.upstream_offset, one.downstream_offset) for one in ours if one.upstream_offset == at), None)
+
+    return wait_until(followed, "a checkpoint follows the group", deadline_s=MIRROR_DEADLINE_S)
 
 
 def _members_leave(mirror: Mirror) -> None:

@@ -351,7 +351,9 @@ def test_the_command_writes_nothing_while_a_setting_is_refused(
         run([*arguments, "--without", "nonsense"])
 
 
-def test_the_command_reads_resources_and_files_of_older_mirrors(tmp_path: Path) -> None:
+def test_the_command_reads_resources_and_files_of_older_mirrors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "strimzi.properties"
     assert run([str(path), "--from-strimzi", str(DATA / "strimzi" / "v1_example.yaml")]) == EXIT_DONE
     as_json = tmp_path / "resource.json"
@@ -360,10 +362,22 @@ def test_the_command_reads_resources_and_files_of_older_mirrors(tmp_path: Path) 
     assert run([str(other), "--from-strimzi", str(as_json)]) == EXIT_DONE
     assert other.read_text() == path.read_text()
     consumer, producer, old = (tmp_path / name for name in ("c.properties", "p.properties", "old.properties"))
-    consumer.write_text("bootstrap.servers=old:9092\ngroup.id=old-mirror\n")
-    producer.write_text("metadata.broker.list=new:9092\n")
+    consumer.write_text(
+        "bootstrap.servers=old:9092\ngroup.id=old-mirror\nfetch.max.bytes=1000000\nsocket.buffersize=5\n"
+        "auto.offset.reset=smallest\nenable.auto.commit=false\n"
+    )
+    producer.write_text("metadata.broker.list=new:9092\nacks=1\ncompression.codec=zstd\nlinger.ms=5\n")
     assert run([str(old), "--from-mm1", str(consumer), str(producer), "--topics", "orders.*"]) == EXIT_DONE
     assert "starting.offsets.group = old-mirror" in old.read_text()
+    told = {
+        line.split()[0]: " ".join(line.split()[1:]) for line in capsys.readouterr().out.splitlines() if line.strip()
+    }
+    assert told["auto.offset.reset"] == "renamed old-9092.consumer.auto.offset.reset"
+    assert told["metadata.broker.list"] == "renamed target.bootstrap.servers"
+    assert told["compression.codec"] == "renamed target.producer.compression.type"
+    assert told["socket.buffersize"].startswith("means nothing here")
+    assert told["acks"].startswith("means nothing here")
+    assert "socket.buffersize" not in old.read_text()
     assert run([str(DATA / "dedicated" / "charm.properties")]) == EXIT_DONE
 
 
