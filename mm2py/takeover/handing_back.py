@@ -19,6 +19,7 @@ from mm2py.connector_offsets.offsets_body import body_of
 from mm2py.copying.positions import read_positions
 from mm2py.flow import ClusterAlias, Kind
 from mm2py.kafka.admin import describe_group, find_coordinator
+from mm2py.kafka.cluster import until_answered
 from mm2py.kafka.port import Brokers, TopicPartition
 from mm2py.records.operator_request import TargetState
 from mm2py.records.source_offset import StoredPosition
@@ -50,7 +51,7 @@ async def ask_return(
     topic = await topic_named(target, settings.offsets_topic)
     found: tuple[Mapping[TopicPartition, StoredPosition], Sequence[str]] = ({}, ())
     if topic is not None:
-        found = await read_positions(target, topic, settings.flow.source)
+        found = await until_answered(lambda: read_positions(target, topic, settings.flow.source), rng=rng)
     pauses = records.pauses
     plan = plan_return(settings.flow, found[0], malformed=found[1], held=held.lower(), pauses=pauses)
     return plan, asked.remains.users
@@ -140,6 +141,8 @@ async def to_strimzi(
         )
     name = running.connectors[Kind.SOURCE]
     await write_positions(settings, target, topic, name, positions, clock=clock, rng=rng)
-    found = await positions_in(target, running.offsets_topic, name, settings.flow.source)
+    found = await until_answered(
+        lambda: positions_in(target, running.offsets_topic, name, settings.flow.source), rng=rng
+    )
     if any(found.get(key) != at for key, at in positions.items()):
         raise SwitchRefused(f"{running.offsets_topic} holds other positions.", remedy="Call the command again.")

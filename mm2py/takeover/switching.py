@@ -154,7 +154,14 @@ class FlowTakeover:
         return names
 
     async def look(self) -> list[JudgedPosition]:
-        """Return the positions where the mirror runs, each judged. Raises: Mm2Error, something cannot be read."""
+        """Return the positions where the mirror runs, each judged. Waits for partitions that have no leader just now.
+
+        Raises:
+            Mm2Error: something cannot be read.
+        """
+        return await until_answered(self._look, rng=self._rng)
+
+    async def _look(self) -> list[JudgedPosition]:
         found = await self._positions()
         names = sorted({name for name, _ in found})
         remote_of = {name: self.settings.remote_topic(name) for name in names}
@@ -228,7 +235,7 @@ class FlowTakeover:
             rng=self._rng,
         )
         await write_positions(settings, self._target, topic, CONNECTOR, taken, clock=self._clock, rng=self._rng)
-        stored = await self._stored()
+        stored = await until_answered(self._stored, rng=self._rng)  # leaders of a new topic may not know it yet
         wrong = sorted(key for key, at in taken.items() if key not in stored or stored[key].next_source != at)
         if wrong:
             raise SwitchRefused(
