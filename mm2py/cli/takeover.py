@@ -167,7 +167,9 @@ def _of_dedicated(options: TakeoverArguments) -> int:
     file = read_settings_file(options.file, None)
     configuration = file.configuration()
     clusters = keys.CLUSTERS.kind(file.properties.entries[keys.CLUSTERS.name].value)
-    account = account_for_file(read_properties(options.file).entries, clusters, options.file.name)
+    account = account_for_file(
+        read_properties(options.file).entries, clusters, options.file.name, file.properties.entries
+    )
     say_lines(lines_of_account(account))
     refusals = [str(error) for error in configuration.refused.values()]
     say_lines([f"Refused: {text}" for text in refusals])

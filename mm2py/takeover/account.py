@@ -18,8 +18,10 @@ from mm2py.config.inventory import FileItem, take_inventory
 from mm2py.config.kinds import BadValue
 from mm2py.config.properties import PropertyEntry
 from mm2py.config.references import holds_reference
+from mm2py.config.regex_router import TRANSFORMS
 from mm2py.config.row import Key, Status
 from mm2py.secret import shown_key
+from mm2py.topics.renaming import RENAME_KEY
 
 UNKNOWN: Final = "neither MirrorMaker 2 nor mm2py has such a setting"
 WITHOUT: Final = "Change it where it runs, or leave it out: --without {name}. The copy may then differ."
@@ -146,10 +148,23 @@ def account_for(
     return SettingsAccount(entries, tuple(dict.fromkeys(accounted)))
 
 
-def account_for_file(entries: Mapping[str, PropertyEntry], clusters: Sequence[str], place: str) -> SettingsAccount:
-    """Return what becomes of the settings of a dedicated MirrorMaker 2: mm2py reads the same file."""
-    proposed = [ProposedSetting(place, key, key, entry.value) for key, entry in entries.items()]
-    return account_for(proposed, clusters, extra={})
+def account_for_file(
+    entries: Mapping[str, PropertyEntry], clusters: Sequence[str], place: str, counting: Mapping[str, PropertyEntry]
+) -> SettingsAccount:
+    """Return what becomes of the settings of a dedicated MirrorMaker 2: mm2py reads the same file.
+
+    Args:
+        counting: the same file as mm2py reads it, in which transforms that rename topics are rules.
+    """
+    found: list[ProposedSetting | AccountedSetting] = []
+    for key, entry in entries.items():
+        flow, dot, _ = key.partition(f".{TRANSFORMS}")
+        rule = f"{flow}.{RENAME_KEY}"
+        if dot and key not in counting and rule in counting:
+            found.append(AccountedSetting(place, key, SettingOutcome.RENAMED, to=rule))
+        else:
+            found.append(ProposedSetting(place, key, key, entry.value))
+    return account_for(found, clusters, extra={})
 
 
 def _become(one: ProposedSetting, clusters: Sequence[str]) -> tuple[AccountedSetting, bool]:

@@ -1,64 +1,67 @@
 """Transforms and predicates of connectors: what becomes of each when a mirror is taken over. Pure.
 
-Each is refused by its name, because without it the copy would differ. A transform that a flow of mm2py can do is a row
-in ``REFUSED_TYPES`` less and a branch in ``accounted_transforms`` more.
+A RegexRouter of the source connector becomes a rule of ``topics.rename`` (``mm2py/config/regex_router.py``). All others
+are refused by their names, because without them the copy would differ.
 
 Counterpart: org.apache.kafka.connect.transforms of Kafka Connect.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from mm2py.takeover.account import AccountedSetting, nothing, refused
+from mm2py.config.properties import PropertyEntry
+from mm2py.config.regex_router import TRANSFORMS, NoRule, router_rule
+from mm2py.takeover.account import AccountedSetting, ProposedSetting, SettingOutcome, nothing, refused
+from mm2py.topics.renaming import RENAME_KEY
 
-_PREFIXES: Final = ("transforms", "predicates")
-_RENAMES: Final = (
-    "it gives copies other names, which a flow of mm2py does not do yet",
-    "Take the names of replication.policy.class, or leave the transform out: --without transforms.",
+PREDICATES: Final = "predicates"
+_WAY_OUT: Final = (
+    "Do that with mm2py backfill or in a consumer, or leave it out: --without {name}. The copy then differs."
 )
-_CHANGES: Final = (
-    "it changes or drops records, and records are copied as bytes",
-    "Do that with mm2py backfill or in a consumer, or leave the transform out: --without transforms.",
-)
-REFUSED_TYPES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
-    {
-        "org.apache.kafka.connect.transforms.RegexRouter": _RENAMES,
-        "org.apache.kafka.connect.transforms.TimestampRouter": _RENAMES,
-    }
-)
-"""By type: why it is refused, and the way out. All other types change records."""
 
 
 def is_of_transforms(name: str) -> bool:
     """Return whether a setting belongs to transforms or predicates."""
-    return name in _PREFIXES or name.startswith(tuple(f"{prefix}." for prefix in _PREFIXES))
+    return name in {TRANSFORMS, PREDICATES} or name.startswith((f"{TRANSFORMS}.", f"{PREDICATES}."))
 
 
 def accounted_transforms(
-    settings: Sequence[tuple[str, str]], place_of: Callable[[str], tuple[str, str]]
-) -> list[AccountedSetting]:
-    """Return what becomes of the transforms of a connector; those that its list does not name mean nothing."""
-    values = dict(settings)
-    found: list[AccountedSetting] = []
-    for prefix in _PREFIXES:
+    settings: Sequence[tuple[str, str]], place_of: Callable[[str], tuple[str, str]], flow: str, *, copies: bool
+) -> Iterator[ProposedSetting | AccountedSetting]:
+    """Yield what becomes of the transforms of a connector; those that its list does not name mean nothing.
+
+    Args:
+        flow: of the connector.
+        copies: it is the one that copies.
+    """
+    values = {name: value for name, value in settings if is_of_transforms(name)}
+    key = f"{flow}.{RENAME_KEY}"
+    for prefix in (TRANSFORMS, PREDICATES):
         named = [name.strip() for name in values.get(prefix, "").split(",") if name.strip()]
-        for name in values:
-            if name == prefix:
-                if not named:
-                    found.append(nothing(*place_of(name), "it names none"))
-                    continue
-                types = [values.get(f"{prefix}.{one}.type", "") for one in named]
-                whys = [REFUSED_TYPES.get(one.strip(), _CHANGES) for one in types]
-                why, remedy = _CHANGES if _CHANGES in whys else whys[0]
-                listed = ", ".join(
-                    f"{one} ({kind.rpartition('.')[2] or 'without a type'})"
-                    for one, kind in zip(named, types, strict=True)
-                )
-                found.append(refused(*place_of(name), f"{listed}: {why}", remedy))
-            elif name.startswith(f"{prefix}."):
-                is_named = name.split(".")[1] in named
-                found.append(nothing(*place_of(name), f"see {prefix}" if is_named else f"{prefix} does not name it"))
-    return found
+        types = ", ".join(f"{one} ({_type_of(values.get(f'{prefix}.{one}.type', ''))})" for one in named)
+        rule, why = "", "records are copied as bytes"
+        if prefix == TRANSFORMS and named and copies:
+            try:
+                rule = router_rule({name: PropertyEntry(value, name) for name, value in settings})
+            except NoRule as no_rule:
+                why = str(no_rule)
+        for name in (name for name in values if name == prefix or name.startswith(f"{prefix}.")):
+            place, shown = place_of(name)
+            if name == prefix and rule:
+                yield ProposedSetting(place, shown, key, rule)
+            elif name == prefix and named:
+                yield refused(place, shown, f"{types}: {why}", _WAY_OUT.format(name=shown))
+            elif name == prefix:
+                yield nothing(place, shown, "it names none")
+            elif name.split(".")[1] not in named:
+                yield nothing(place, shown, f"{prefix} does not name it")
+            elif rule:
+                yield AccountedSetting(place, shown, SettingOutcome.RENAMED, to=key)
+            else:
+                yield nothing(place, shown, f"see {prefix}")
+
+
+def _type_of(text: str) -> str:
+    return text.strip().rpartition(".")[2] or "without a type"

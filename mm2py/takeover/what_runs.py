@@ -172,8 +172,8 @@ def _settings_of(connector: MirrorConnector, first: MirrorConnector) -> Iterator
     """
     decided = {name for name, _ in first.settings}
     flow = f"{connector.source}{ARROW}{connector.target}"
-    transforms = accounted_transforms(connector.settings, connector.place_of)
-    yield from transforms
+    copies = connector.kind is Kind.SOURCE
+    yield from accounted_transforms(connector.settings, connector.place_of, flow, copies=copies)
     for name, value in connector.settings:
         if is_of_transforms(name):
             continue

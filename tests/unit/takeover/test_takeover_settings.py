@@ -104,7 +104,7 @@ def test_every_setting_of_a_dedicated_mirrormaker_2_is_accounted_for_once(path: 
     properties, file = read_properties(path), read_settings_file(path, None)
     configuration = file.configuration()
     aliases = configuration.flows[0].aliases
-    account = account_for_file(properties.entries, aliases, path.name)
+    account = account_for_file(properties.entries, aliases, path.name, file.properties.entries)
     assert [one.name for one in account.accounted] == list(properties.entries)
     assert (account.refused, configuration.refused) == ([], {})
 
@@ -257,6 +257,29 @@ def test_transforms_are_refused_by_their_types_and_can_be_left_out(tmp_path: Pat
     left = file_of(of_configs(one=changed), without=["transforms"])
     assert (left.account.refused, outcome_of(left, "transforms")[0]) == ([], SettingOutcome.LEFT_OUT)
     assert str(flow_of(left, tmp_path).flow) == "A->B"
+
+
+def test_a_router_of_topics_becomes_a_rule_for_their_names(tmp_path: Path) -> None:
+    changed = SOURCE | {
+        "replication.policy.class": "org.apache.kafka.connect.mirror.IdentityReplicationPolicy",
+        "transforms": "route",
+        "transforms.route.type": "org.apache.kafka.connect.transforms.RegexRouter",
+        "transforms.route.regex": "(.*)rs",
+        "transforms.route.replacement": "sales.$1rs",
+    }
+    made = file_of(of_configs(one=changed))
+    renamed = [one.name for one in made.account.accounted if one.to == "A->B.topics.rename"]
+    assert renamed == [name for name in changed if name.startswith("transforms")]
+    assert flow_of(made, tmp_path).remote_topic("orders") == "sales.orders"
+    in_file = tmp_path / "dedicated.properties"
+    text = "\n".join(f"A->B.{name} = {value}" for name, value in changed.items() if "cluster" not in name)
+    in_file.write_text(
+        f"clusters = A, B\nA.bootstrap.servers = a:1\nB.bootstrap.servers = b:1\nA->B.enabled = true\n{text}"
+    )
+    file = read_settings_file(in_file, None)
+    account = account_for_file(read_properties(in_file).entries, ("A", "B"), "f", file.properties.entries)
+    assert account.refused == []
+    assert sum(one.to == "A->B.topics.rename" for one in account.accounted) == 4
 
 
 def test_connectors_of_one_flow_that_differ_are_refused() -> None:
