@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from mm2py.config import groups, keys, recovery_keys, rest, tables
+from mm2py.config import groups, keys, recovery_keys, rest, tables, transform_keys
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.flow_properties import factor_that_counts, own_layer
 from mm2py.config.inventory import FileItem, nearest, take_inventory
@@ -240,7 +240,13 @@ class _Listing:
             if key.status is Status.WORKS and key.name not in CLIENT_NAMES and key not in elsewhere
         ]
         rows += [(key, own) for key in tables.OWN_FLOW.values() if key not in elsewhere and key not in security.OWN]
-        return SettingsOfClient("source connector", "", tuple(self._row(key, layer) for key, layer in rows))
+        found = [self._row(key, layer) for key, layer in rows]
+        found += [
+            self._of_entry(name, entry)
+            for name, entry in layers.connector.items()
+            if name.startswith(transform_keys.FAMILIES)
+        ]
+        return SettingsOfClient("source connector", "", tuple(found))
 
     def _checkpoints(self, flow: Flow, layers: FlowLayers, own: Layer) -> SettingsOfClient:
         on_source = _value(layers.connector, keys.OFFSET_SYNCS_LOCATION) == "source"

@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
-from mm2py.config import keys, tables
+from mm2py.config import keys, tables, transform_keys
 from mm2py.config.kinds import BadValue, addresses, boolean, strings
 from mm2py.config.layers import FlowLayers, Layer, client_config, flow_layers
 from mm2py.config.properties import PropertyEntry
@@ -52,6 +52,8 @@ _TARGET_ADMIN: Final = "target.admin."
 
 _OF_WORKERS: Final = frozenset({"client.id", "client.rack", "group.id"})
 """Known settings that say who or where a worker is, not what a flow does."""
+_OF_FILES: Final = frozenset({transform_keys.TRANSFORMS.name, transform_keys.PREDICATES.name})
+"""Settings of a flow that may name what is on a worker's disk."""
 _FIRST_VALUES: Final = frozenset({keys.STANDBY.name})
 """Settings of a flow that only say with what it begins; what follows is stored in a record of its own."""
 _LIVE: Final = frozenset({Status.WORKS, Status.NOT_YET})
@@ -114,6 +116,7 @@ def may_be_stored(key: Key[Any]) -> bool:
         and key.name not in CLIENT_NAMES
         and key.name not in _OF_WORKERS
         and key.name not in _FIRST_VALUES
+        and key.name not in _OF_FILES
         and key not in OWN_SECURITY
         and key.kind not in (secret, addresses)
         and not key.name.startswith("metric")

@@ -41,6 +41,7 @@ from mm2py.config.rest import read_rest
 from mm2py.config.row import Key, Reader, Status
 from mm2py.config.security.keys import SECURITY
 from mm2py.config.security.sasl import SidesReading, read_security, read_sides
+from mm2py.config.transform_keys import chain_in
 from mm2py.config.settings import (
     CheckpointSettings,
     ClusterSettings,
@@ -401,6 +402,7 @@ class FlowsReading:
             offset_syncs=offset_syncs,
             checkpoints=checkpoints,
             aliases=tuple(ClusterAlias(alias) for alias in self._value(self._file, keys.CLUSTERS)),
+            transforms=chain_in(connector)[0],
             **self._fields(layers, own),
         )
 
@@ -510,6 +512,7 @@ def refusal_reasons(flow: Flow, layers: FlowLayers) -> list[str]:
                 continue
             if (refused and java_trim(entry.value) != alias) or key.refuses(entry.value):
                 reasons.append(f"{origin(entry)} does not work yet ({key.note})")
+    reasons += chain_in(layers.connector)[1]
     reasons += _exactly_once_reasons(flow, layers)
     return list(dict.fromkeys(reasons))
 

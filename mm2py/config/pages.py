@@ -35,6 +35,7 @@ WHERE: Final = {
     Reader.FILE: "top",
     Reader.FAMILY: "top",
     Reader.CLUSTER_FAMILY: "`A.`",
+    Reader.FLOW_FAMILY: "`A->B.`",
     Reader.CONNECTOR: "top, `A->B.`",
     Reader.FLOW_ONLY: "`A->B.`",
     Reader.WORKER: "`B.`",

@@ -41,6 +41,8 @@ class Reader(Enum):
     """All connections."""
     CLUSTER_FAMILY = auto()
     """The same for a cluster."""
+    FLOW_FAMILY = auto()
+    """The same for a flow."""
     OWN_TOP = auto()
     OWN_CLUSTER = auto()
     OWN_FLOW = auto()
@@ -50,6 +52,7 @@ Readers = tuple[Reader, ...]
 BY_FILE: Final = (Reader.FILE,)
 BY_FAMILY: Final = (Reader.FAMILY,)
 BY_CLUSTER_FAMILY: Final = (Reader.CLUSTER_FAMILY,)
+BY_FLOW_FAMILY: Final = (Reader.FLOW_FAMILY,)
 BY_CONNECTOR: Final = (Reader.CONNECTOR,)
 BY_FLOW: Final = (Reader.FLOW_ONLY,)
 BY_WORKER: Final = (Reader.WORKER,)
@@ -96,7 +99,7 @@ class Key(Generic[T]):
     @property
     def is_family(self) -> bool:
         """Whether it stands for all names that begin with its own."""
-        return not {Reader.FAMILY, Reader.CLUSTER_FAMILY}.isdisjoint(self.readers)
+        return not {Reader.FAMILY, Reader.CLUSTER_FAMILY, Reader.FLOW_FAMILY}.isdisjoint(self.readers)
 
     def typed(self, value: T) -> Any:
         """Return the value of ``field``."""

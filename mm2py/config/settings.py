@@ -19,6 +19,7 @@ from mm2py.topics.names import ReplicationPolicy, remote_name_problem
 from mm2py.topics.renaming import RenamingPolicy
 from mm2py.topics.replicas import AtMost
 from mm2py.topics.topic_configs import ConfigPropertyFilter
+from mm2py.transforms.chain import TransformChain
 
 Election = Literal["log", "zookeeper"]
 ExactlyOnce = Literal["disabled", "preparing", "enabled"]
@@ -164,6 +165,8 @@ class FlowSettings:
     """None: no checkpoints are emitted; they need offset syncs."""
     aliases: tuple[ClusterAlias, ...]
     """The aliases of all clusters of the file."""
+    transforms: TransformChain | None = None
+    """What is done to records on their way; None: nothing."""
     standby: bool = False
     """The flow is standby until it is turned on, unless something is stored already (``direction_record.py``)."""
     flow_back: FlowBack | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mm2py.config import groups, keys, recovery_keys, rest
+from mm2py.config import groups, keys, recovery_keys, rest, transform_keys
 from mm2py.config.layers import BYTE_ARRAY_CONVERTER, BYTE_ARRAY_SERIALIZER, CONNECTOR_PACKAGE
 from mm2py.config.row import (
     Key,
@@ -43,6 +43,7 @@ SECTIONS = (
     keys.BESIDE_MM2,
     groups.GROUP_OF_WORKERS,
     keys.BATCHES,
+    transform_keys.TRANSFORMING,
     keys.REFUSED_RECORDS,
     rest.REST,
     recovery_keys.RECOVERY,
@@ -114,7 +115,6 @@ CONNECTOR = table_of(
         _JAVA_WAY_OUT,
         agrees=is_one_of("", "org.apache.kafka.clients.admin.ForwardingAdmin"),
     ),
-    refused("transforms predicates", "records cannot be changed on their way yet; remove it", agrees=is_blank),
     refused("key.converter value.converter header.converter", _BYTES_WAY_OUT, agrees=is_one_of(BYTE_ARRAY_CONVERTER)),
     superseded("name", "positions are stored under the names of the connector classes, as MirrorMaker 2 does"),
     refused(
@@ -266,8 +266,7 @@ _CONVERTERS = superseded("key.converter. value.converter. header.converter.", "B
 _PROVIDERS = superseded("config.providers.", _PROVIDERS_AT_THE_TOP)
 CONNECTOR_FAMILIES = (
     *_PROVIDERS,
-    *superseded("transforms.", "see transforms"),
-    *superseded("predicates.", "see predicates"),
+    *_rows(Reader.FLOW_FAMILY),
     *superseded("topic.creation.", "remote topics follow their upstream topics"),
     *_CONVERTERS,
 )

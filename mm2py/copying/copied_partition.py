@@ -19,6 +19,7 @@ from typing import Final, Protocol
 from mm2py.copying.copier import Copier
 from mm2py.copying.events import Event
 from mm2py.copying.planning.steps import PASS_ALL, MergeRule, TargetRules
+from mm2py.copying.planning.transforming import PartitionTransforms
 from mm2py.copying.reading.read_replica import LEADER, ReadReplica
 from mm2py.copying.safe_time import SafeTime
 from mm2py.copying.states import Copying, Storing
@@ -127,6 +128,8 @@ class CopiedPartition:
     stored: StoredPosition | None = None
     """The stored position that it started from; None: nothing of the partition was copied before. Fields of a newer
     version in it are written back unchanged."""
+    transforms: PartitionTransforms | None = None
+    """What is done to each of its records on the way; None: nothing."""
     seam: int | None = None
     """Batches that reach beyond this source offset are not copied; None: all are. See ``is_over``."""
     leaders: Leaders = field(default_factory=Leaders)
@@ -221,6 +224,11 @@ class CopiedPartition:
     @property
     def key(self) -> tuple[str, int]:
         return self.source_topic, self.partition
+
+    @property
+    def transforms_digest(self) -> str | None:
+        """What its positions say of its transforms; None: it has none."""
+        return None if self.transforms is None else self.transforms.digest
 
 
 class LaneProblem:

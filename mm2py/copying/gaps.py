@@ -50,7 +50,7 @@ def decide(kind: GapKind, *, on_source_gap: SourcePolicy | None, on_target_loss:
         return Done.RESTARTED if on_target_loss == "recopy" else Done.STOPPED
     if kind is GapKind.DELETED:
         return Done.KEPT
-    if kind.is_unexpected:
+    if kind.is_unexpected or kind is GapKind.TRANSFORMS:
         return Done.STOPPED
     if on_source_gap is not None:
         return _DONE[on_source_gap]
@@ -213,6 +213,10 @@ _LEAVE_OUT: Final = (
 _WAYS_OUT: Final = {
     "decompression bomb": _LEAVE_OUT,
     "over budget": _LEAVE_OUT,
+    "transform failed": (
+        " Correct the transform, and restart the workers. To leave the record out, stop the source connector, alter the"
+        " offset of the partition to {last_offset}, and resume it. Until then it is tried again every 30 seconds."
+    ),
 }
 _POISONS: Final = {"too large": 10, "null key on compacted target": 87}
 """Faults found before sending, because the target's settings would refuse the record, and the code of that refusal."""

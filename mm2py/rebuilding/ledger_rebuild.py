@@ -141,7 +141,9 @@ class _LogReading(PlannedStretch):
     def __init__(
         self, topic: str, topic_id: uuid.UUID | None, partition: int, read_committed: bool, clock: Clock
     ) -> None:
-        super().__init__(topic, topic_id, partition, offset=0, read_committed=read_committed, clock=clock)
+        super().__init__(
+            topic, topic_id, partition, offset=0, read_committed=read_committed, clock=clock, transforms=None
+        )
         self.steps: list[Step] = []
         """The steps of the last read."""
         self.fetched_bytes = 0

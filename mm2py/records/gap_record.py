@@ -48,6 +48,8 @@ class GapKind(StrEnum):
     """A foreign writer has written to the remote partition."""
     REPEATED = "repeated-records"
     """The remote partition has unknown copies of our own: records may be there twice."""
+    TRANSFORMS = "transforms-changed"
+    """The previous owner copied behind its position with other transforms, so what it copied cannot be counted."""
 
     @property
     def is_of_target(self) -> bool:
@@ -66,6 +68,8 @@ class GapKind(StrEnum):
             return "foreign.writer"
         if self is GapKind.REPEATED:
             return "copy.repeated"
+        if self is GapKind.TRANSFORMS:
+            return "transforms.changed"
         return f"target.{self.removeprefix('target-')}" if self.is_of_target else f"source.{self}"
 
 

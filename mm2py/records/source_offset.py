@@ -18,7 +18,9 @@ from mm2py.errors import Mm2Error
 from mm2py.records.lag_seen import LagSeen
 
 CONNECTOR: Final = "MirrorSourceConnector"
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
+_FORMAT_BEFORE_TRANSFORMS: Final = 1
+"""The format of positions whose records were not transformed: versions of mm2py without transforms read it."""
 OFFSET_MOST: Final = (1 << 63) - 1
 BY_OPERATOR: Final = "operator"
 """``by`` of a position that an operator set: copy from here, whatever is on the target."""
@@ -52,6 +54,8 @@ _OWN_FIELDS: Final = frozenset(
         "lag_before",
         "previous_by",
         "recopy",
+        "transforms",
+        "readable_from",
     }
 )
 
@@ -128,6 +132,9 @@ class StoredPosition:
     fenced before copying begins there."""
     recopy: bool = False
     """An operator has deleted the position: the partition is copied again from its start."""
+    transforms: str | None = None
+    """The digest of the transforms under which records are copied behind it. Recovery counts the records that come out
+    of them, so it needs the same. None: there are none."""
     unknown: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
@@ -176,7 +183,7 @@ def encode_value(position: StoredPosition) -> bytes:
     fields = {
         **position.unknown,
         "offset": position.next_source - 1,
-        "mm2py": FORMAT_VERSION,
+        "mm2py": _FORMAT_BEFORE_TRANSFORMS,
         "next_source": position.next_source,
         "source_cluster": position.source_cluster,
         "source_topic_id": _id_text(position.source_topic_id),
@@ -206,6 +213,8 @@ def encode_value(position: StoredPosition) -> bytes:
         fields["target_topic"] = position.target_topic
     if position.mode is not None:
         fields["mode"] = position.mode
+    if position.transforms is not None:
+        fields |= {"mm2py": FORMAT_VERSION, "readable_from": FORMAT_VERSION, "transforms": position.transforms}
     if position.by == BY_OPERATOR:
         fields |= {"previous_by": position.previous_by, "recopy": position.recopy}
     return _dump(fields)
@@ -271,6 +280,7 @@ def decode_value(value: bytes | None) -> StoredPosition | None:
             lag_before=LagSeen.of(_text(fields, "lag_before")),
             previous_by=_text(fields, "previous_by"),
             recopy=fields.get("recopy") is True,
+            transforms=_text(fields, "transforms"),
             unknown={name: content for name, content in fields.items() if name not in _OWN_FIELDS},
         )
     except (ValueError, KeyError, TypeError, RecursionError) as error:

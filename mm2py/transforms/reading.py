@@ -59,10 +59,10 @@ _IDENTIFIER: Final = re.compile(r"[^\W\d]\w*")
 
 
 class TransformsUnusable(ValueError):
-    """The settings make no chain; ``problems`` says why, a clause for each, beginning with the setting."""
+    """The settings make no chain; ``problems`` has the name of each setting that is wrong, and a clause."""
 
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__("; ".join(problems))
+    def __init__(self, problems: list[tuple[str, str]]) -> None:
+        super().__init__("; ".join(f"{name} {why}" for name, why in problems))
         self.problems = problems
 
 
@@ -70,7 +70,8 @@ class _Slip(Exception):
     """A setting is wrong: its name within the connector's settings, and a clause."""
 
     def __init__(self, name: str, why: str) -> None:
-        super().__init__(f"{name} {why}")
+        super().__init__(name, why)
+        self.problem = name, why
 
 
 def read_chain(settings: Mapping[str, str]) -> TransformChain | None:
@@ -81,29 +82,29 @@ def read_chain(settings: Mapping[str, str]) -> TransformChain | None:
     Raises:
         TransformsUnusable: at least one setting is wrong, or asks for what mm2py does not do.
     """
-    problems: list[str] = []
+    problems: list[tuple[str, str]] = []
     predicates: dict[str, Predicate] = {}
     steps: list[TransformStep] = []
     for alias in _aliases(settings, "predicates", problems):
         try:
             predicates[alias] = _predicate(_Part(settings, f"predicates.{alias}."))
         except _Slip as slip:
-            problems.append(str(slip))
+            problems.append(slip.problem)
     for alias in _aliases(settings, "transforms", problems):
         try:
             steps.append(_step(alias, _Part(settings, f"transforms.{alias}."), predicates))
         except _Slip as slip:
-            problems.append(str(slip))
+            problems.append(slip.problem)
     if problems:
         raise TransformsUnusable(problems)
     return TransformChain(tuple(steps)) if steps else None
 
 
-def _aliases(settings: Mapping[str, str], name: str, problems: list[str]) -> tuple[str, ...]:
+def _aliases(settings: Mapping[str, str], name: str, problems: list[tuple[str, str]]) -> tuple[str, ...]:
     try:
         return distinct_strings(settings.get(name, ""))
     except BadValue as bad:
-        problems.append(f"{name} is {bad}")
+        problems.append((name, f"is {bad}"))
         return ()
 
 

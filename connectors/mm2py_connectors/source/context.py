@@ -20,6 +20,7 @@ from mm2py.config.settings import FlowSettings
 from mm2py.connector import Side
 from mm2py.copying.events import CopySettings
 from mm2py.copying.gaps import decide
+from mm2py.copying.planning.transforming import PartitionTransforms
 from mm2py.copying.positions import PositionBudget
 from mm2py.copying.reading.limits import MemoryBudget
 from mm2py.flight.pending import FlightPending
@@ -37,6 +38,7 @@ from mm2py.records.control_record import NotStarted
 from mm2py.records.gap_record import Done, GapKind
 from mm2py.records.pause_record import Pauses
 from mm2py.status.not_copied import Reason
+from mm2py.transforms.processes import FUNCTIONS
 from mm2py_connectors.source.refusals import TableUnusable
 
 T = TypeVar("T")
@@ -142,6 +144,14 @@ class FlowContext:
     def gap_policy(self, kind: GapKind) -> Done:
         settings = self.state.settings
         return decide(kind, on_source_gap=settings.on_source_gap, on_target_loss=settings.on_target_loss)
+
+    def transforms_of(self, remote_topic: str, partition: int) -> PartitionTransforms | None:
+        """Return what is done to the records of a partition on their way; None: nothing."""
+        chain = self.state.settings.transforms
+        of_topic = None if chain is None else chain.for_topic(remote_topic)
+        if of_topic is None:
+            return None
+        return PartitionTransforms(of_topic, remote_topic, partition, FUNCTIONS if of_topic.calls_functions else None)
 
     @property
     def view(self) -> FlowView:

@@ -236,6 +236,7 @@ class _Stretch(PlannedStretch):
             offset=start,
             read_committed=read_committed,
             clock=clock,
+            transforms=None,
             merging=MERGE_SINGLES,
         )
         self.read_bytes = READ_BYTES

@@ -33,6 +33,7 @@ from mm2py.copying.planning.steps import (
     are_alike,
     jumps_of,
 )
+from mm2py.copying.planning.transforming import PartitionTransforms
 from mm2py.errors import Mm2Error
 from mm2py.records.batch import (
     ATTRIBUTES_AT,
@@ -46,7 +47,6 @@ from mm2py.records.batch import (
     LOG_OVERHEAD_BYTES,
     MAGIC,
     MAGIC_AT,
-    NO_TIMESTAMP,
     OFFSET_AND_LENGTH,
     TRANSACTIONAL,
     AbortedTransactions,
@@ -68,6 +68,7 @@ def plan(  # noqa: PLR0913  (tests alone name the core)
     merging: MergeRule = PASS_ALL,
     sent_before: Sequence[tuple[int, int]] = (),
     cut_until: int = -1,
+    transforms: PartitionTransforms | None = None,
     light: bool = False,
     core: Core | None = CORE,
 ) -> Plan:
@@ -85,6 +86,7 @@ def plan(  # noqa: PLR0913  (tests alone name the core)
             that ``records`` do not have as a whole is left for a larger read.
         cut_until: batches that begin below this source offset are cut into smaller ones, down to single records: the
             target refused one of them.
+        transforms: what is done to each record; no batch passes or is merged then.
         light: decode no more than one step of the event loop may. If that is not enough, the plan ``is_heavy``.
         core: plans the batches that it can; None: Python plans all of them. The plan is the same.
     Returns:
@@ -99,8 +101,9 @@ def plan(  # noqa: PLR0913  (tests alone name the core)
         rules,
         merging=merging,
         sent_before=sent_before,
-        core=core,
+        core=core if transforms is None else None,
     )
+    planner.rebuilder.transforms = transforms
     planner.rebuilder.cut_until = cut_until
     planner.rebuilder.is_light = light
     return planner.run()
@@ -182,7 +185,8 @@ class _Planner:
         rules, wanted_offset, read_committed = self.rules, self.wanted_offset, self.read_committed
         passed_from = max(wanted_offset, self.rebuilder.cut_until)
         max_message_bytes, wanted_codec = rules.max_message_bytes, rules.compression
-        takes = [codec in _KNOWN_CODECS and not rules.refuses_null_keys for codec in range(8)]
+        may_pass = not rules.refuses_null_keys and self.rebuilder.transforms is None
+        takes = [codec in _KNOWN_CODECS and may_pass for codec in range(8)]
         append = self.plan.steps.append
         unpack_header = HEADER.unpack_from
         merging, together, sent_before = self.merging, self.together, self.sent_before
@@ -567,7 +571,7 @@ class _Planner:
             -1,
             group.codec if self.rules.compression is None else self.rules.compression,
         )
-        self.rebuilder.rebuild(body, "old format", None, NO_TIMESTAMP)
+        self.rebuilder.rebuild_old(body)
 
     def _stop(self, kind: FaultKind, offset: int, next_offset: int | None, text: str) -> Stop:
         """Return a fault to be raised. ``offset`` may be damaged itself; it is raised to the end of what is planned."""

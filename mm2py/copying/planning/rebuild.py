@@ -4,7 +4,8 @@ A batch is rebuilt only if
 
 * offsets are missing in it (brokers refuse a batch whose last offset delta does not fit its record count),
 * its timestamps are the source's log append times, or the copy starts inside it,
-* it is too large for the target, of an old format, or compressed with another codec than is wanted.
+* it is too large for the target, of an old format, or compressed with another codec than is wanted,
+* the flow has transforms for the records of its topic.
 
 If the target refuses a record of a batch, the batch is cut into batches of 1, 2, 4, ... records. Those before the
 refused record are stored, and the next read starts closer to it, so after a few reads it is alone. Keys, values and
@@ -22,7 +23,8 @@ from typing import Final
 
 from mm2py.compiled_core import Core
 from mm2py.copying.planning.steps import Dropped, Fault, FaultKind, Outgoing, RebuildReason, Step, TargetRules
-from mm2py.records.batch import INT64_MAX, BatchHeader, assemble, decoded
+from mm2py.copying.planning.transforming import PartitionTransforms, transformed
+from mm2py.records.batch import INT64_MAX, NO_TIMESTAMP, BatchHeader, assemble, decoded
 from mm2py.records.compression import (
     LIGHT_WORK_BYTES,
     RECORD_WORK_BYTES,
@@ -46,6 +48,10 @@ from mm2py.records.varints import CorruptBatch
 
 UNREADABLE: Final = (CorruptBatch, UnknownCodec, CompressedDataCorrupt, BatchOverBudget)
 """What decoding raises; ``kind_of`` says which fault it is."""
+
+
+TRANSFORM_WORK_RECORDS: Final = 4
+"""Transforming a record takes as long as decoding this many."""
 
 
 class Stop(Exception):
@@ -98,6 +104,7 @@ class Rebuilder:
         "decoded_bytes",
         "is_light",
         "left_bytes",
+        "transforms",
     )
 
     def __init__(
@@ -110,6 +117,8 @@ class Rebuilder:
     ) -> None:
         self._core = core
         self.is_light = False
+        self.transforms: PartitionTransforms | None = None
+        """What is done to each record; None: nothing."""
         self.left_bytes = LIGHT_WORK_BYTES
         """How much more a light plan may decode."""
         self.decoded_bytes = 0
@@ -176,6 +185,9 @@ class Rebuilder:
             codec if rules.compression is None else rules.compression,
         )
         reason: RebuildReason | None = None
+        if self.transforms is not None:
+            self._transform(body, self.transforms)
+            return
         if header.base_offset < self.cut_until:
             reason = "refused"
         elif one_timestamp:
@@ -191,6 +203,35 @@ class Rebuilder:
         elif header.size_bytes > rules.max_message_bytes:
             reason = "too large"
         self.rebuild(body, reason, batch, header.max_timestamp_ms)
+
+    def rebuild_old(self, body: RecordBody) -> None:
+        """Plan the messages of an old format, as the records of a batch. Raises: as ``decode``."""
+        if self.transforms is not None:
+            self._transform(body, self.transforms)
+        else:
+            self.rebuild(body, "old format", None, NO_TIMESTAMP)
+
+    def _transform(self, body: RecordBody, transforms: PartitionTransforms) -> None:
+        """Plan what the transforms make of the records of ``body``. Raises: as ``rebuild``."""
+        if self.is_light and transforms.chain.calls_functions:
+            raise Heavy
+        self.spend(0, TRANSFORM_WORK_RECORDS * body.record_count)
+        try:
+            survey(body, 0, False)
+            found = transformed(body, transforms, wanted_offset=self._wanted_offset, budget=self.budget)
+        except UNREADABLE as error:
+            self.over_budget(error)
+            raise self._stop(kind_of(error), body.base_offset, body.next_offset, error.what) from error
+        if found.body.record_count:
+            self.rebuild(found.body, "refused" if body.base_offset < self.cut_until else "transform", None, NO_TIMESTAMP)
+            last = self._steps[-1]
+            if found.filtered and isinstance(last, Outgoing):
+                self._steps[-1] = last._replace(filtered=found.filtered)
+        elif found.body.next_offset > self._wanted_offset:
+            self._steps.append(Dropped(found.body.next_offset, found.filtered, "filtered", body.leader_epoch))
+        if found.failure is not None:
+            offset = found.failure.offset
+            raise self._stop("transform failed", offset, offset + 1, found.failure.what, body.leader_epoch)
 
     def _recompress(self, body: RecordBody, max_timestamp_ms: int) -> bool:
         """Plan a batch whose records stay as they are, if it still fits."""

@@ -178,8 +178,9 @@ RebuildReason = Literal[
     "null key",
     "repack",
     "refused",
+    "transform",
 ]
-DropReason = Literal["control", "aborted", "empty", "below start"]
+DropReason = Literal["control", "aborted", "empty", "below start", "filtered"]
 """Reconciling counts source records under the same rules: what is dropped here must be dropped by ``log_reader.py``."""
 FaultKind = Literal[
     "crc mismatch",
@@ -190,6 +191,7 @@ FaultKind = Literal[
     "over budget",
     "corrupt records",
     "null key on compacted target",
+    "transform failed",
 ]
 
 
@@ -237,6 +239,8 @@ class Outgoing(NamedTuple):
     """Why it was rebuilt; None if it is passed."""
     jumps: Sequence[int] = ()
     """Flat pairs (record index, source offset), one for each record after a hole in the source offsets."""
+    filtered: int = 0
+    """How many records of the source batch that ends with it the flow's transforms have left out."""
 
     @classmethod
     def passed(cls, batch: memoryview) -> Outgoing:
@@ -328,6 +332,8 @@ class Tally:
         self.records += batch.record_count
         self.bytes += len(batch.data)
         self.last_timestamp_ms = batch.max_timestamp_ms
+        if batch.filtered:
+            self.dropped["filtered"] += batch.filtered
         if batch.reason is None:
             self.passed += 1
             self.last_mode = "pass"

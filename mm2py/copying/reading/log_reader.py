@@ -16,6 +16,7 @@ from typing import Final
 from mm2py.clock import Clock
 from mm2py.copying.planning.planner import plan
 from mm2py.copying.planning.steps import PASS_ALL, MergeRule, Plan, TargetRules
+from mm2py.copying.planning.transforming import PartitionTransforms
 from mm2py.copying.reading.beside_loop import beside_loop, is_light
 from mm2py.errors import FirstErrorGroup
 from mm2py.kafka.cluster import fetch_metadata
@@ -40,6 +41,8 @@ class LogStretch(ABC):
         self.topic_id = topic_id
         self.partition = partition
         self.read_bytes = READ_BYTES
+        self.is_slow = False
+        """Decoding it never runs on the event loop."""
         self._clock = clock
         self._give_up_at_s = float("inf")
 
@@ -181,7 +184,7 @@ class LogReader:
 
 async def _decode(stretch: LogStretch, fetched: FetchedPartition) -> None:
     """Decode what was read. If cancelled, wait for the end: others may read the stretch next, so it must not change."""
-    if is_light(fetched.records):
+    if not stretch.is_slow and is_light(fetched.records):
         stretch.decode(fetched)
         return
     decoding = asyncio.ensure_future(beside_loop(stretch.decode, fetched))
@@ -210,10 +213,18 @@ class PlannedStretch(LogStretch):
         offset: int,
         read_committed: bool,
         clock: Clock,
+        transforms: PartitionTransforms | None,
         merging: MergeRule = PASS_ALL,
     ) -> None:
-        """``merging`` says which batches are merged before they are looked at."""
+        """Make one.
+
+        Args:
+            transforms: what is done to each record before it is looked at, as when it is copied. None: nothing.
+            merging: which batches are merged before they are looked at.
+        """
         super().__init__(topic, topic_id, partition, clock)
+        self.is_slow = transforms is not None
+        self._transforms = transforms
         self.read_committed = read_committed
         self._merging = merging
         self._offset = offset
@@ -233,6 +244,7 @@ class PlannedStretch(LogStretch):
             aborted=fetched.aborted,
             rules=_ANY_SIZE,
             merging=self._merging,
+            transforms=self._transforms,
         )
         if planned.steps:
             self._give_up_at_s = float("inf")

@@ -66,6 +66,7 @@ class UnplannedRead:
             merging=self._merging,
             sent_before=self._sent_before,
             cut_until=self._cut_until,
+            transforms=self._part.transforms,
             light=light,
         )
 

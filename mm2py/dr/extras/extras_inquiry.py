@@ -226,6 +226,7 @@ class _CountedStretch(PlannedStretch):
             offset=walk.resume_offset,
             read_committed=read_committed,
             clock=clock,
+            transforms=None,
         )
         self.walk = walk
 

@@ -108,7 +108,7 @@ def test_every_setting_that_works_is_in_the_example_and_no_other() -> None:
         tables.OWN_FLOW,
     ]
     everything: list[Key[Any]] = [key for table in (*all_tables, *tables.CLIENTS.values()) for key in table.values()]
-    everything += tables.FILE_FAMILIES
+    everything += [*tables.FILE_FAMILIES, *(key for key in tables.CONNECTOR_FAMILIES if key.is_family)]
     assert shown == {key.name for key in everything if key.status is Status.WORKS}
 
 
@@ -141,7 +141,8 @@ def test_the_page_has_a_row_for_every_setting_that_works() -> None:
     named = {line.split("`")[1].removesuffix("...") for line in settings_page().splitlines() if line.startswith("| `")}
     every = (tables.FILE, tables.CONNECTOR, tables.FLOW_ONLY, tables.WORKER, tables.OWN_TOP, tables.OWN_CLUSTER)
     keys_of = [key for table in (*every, tables.OWN_FLOW, *tables.CLIENTS.values()) for key in table.values()]
-    assert named == {key.name for key in [*keys_of, *tables.FILE_FAMILIES, CREDENTIALS] if key.status is Status.WORKS}
+    families = [*tables.FILE_FAMILIES, *(key for key in tables.CONNECTOR_FAMILIES if key.is_family), CREDENTIALS]
+    assert named == {key.name for key in [*keys_of, *families] if key.status is Status.WORKS}
 
 
 def test_a_setting_without_words_of_its_own_has_those_that_stand_above_it_in_the_example() -> None:

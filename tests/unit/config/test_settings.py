@@ -298,6 +298,7 @@ def test_a_flow_without_settings_has_the_defaults_of_kafka(load: Load) -> None:
         if field.name not in ("flow", "source", "target", "policy", "topic_filter", "config_filter", "copy_modes")
     } == {
         "aliases": ("A", "B"),
+        "transforms": None,
         "standby": False,
         "flow_back": None,
         "heartbeats_replication": True,

@@ -26,6 +26,7 @@ def test_without_a_policy_expired_records_are_skipped_and_other_gaps_stop() -> N
         GapKind.TARGET_TRUNCATED: Done.STOPPED,
         GapKind.FOREIGN: Done.STOPPED,
         GapKind.REPEATED: Done.STOPPED,
+        GapKind.TRANSFORMS: Done.STOPPED,
     }
 
 

@@ -225,7 +225,14 @@ class StartingOffsets:
         stored = self.positions[part.key]
         writer = LastWriter(stored.producer_id or 0, stored.producer_epoch or 0, stored.next_sequence or 0)
         fence = self._previous.fence_of(stored)
-        return ReconcileJob(part, part.copier.position, writer, fence, known_ids=self._previous.known_ids)
+        return ReconcileJob(
+            part,
+            part.copier.position,
+            writer,
+            fence,
+            known_ids=self._previous.known_ids,
+            transforms=stored.transforms,
+        )
 
     async def _target_ends(self, partitions: Mapping[TopicPartition, Pair]) -> dict[TopicPartition, int]:
         """Return the ends of remote partitions: the first batch is expected there."""
@@ -444,6 +451,7 @@ class StartingOffsets:
             source_topic_id=upstream.topic_id,
             target_topic_id=remote.topic_id,
             stored=stored,
+            transforms=self._context.transforms_of(remote.name, number),
             seam=None if given is None else given.seam,
             leaders=Leaders(
                 upstream.partitions[number].leader,

@@ -217,7 +217,16 @@ class Reconciliation:
             copier = part.copier
             fence = fences.setdefault(copier.identity, OwnFence(self._incarnation, copier.identity))
             writer = LastWriter(copier.identity.producer_id, copier.identity.epoch, copier.position.sequence)
-            jobs.append(ReconcileJob(part, copier.real_position, writer, fence, known_ids=self._previous.known_ids))
+            jobs.append(
+                ReconcileJob(
+                    part,
+                    copier.real_position,
+                    writer,
+                    fence,
+                    known_ids=self._previous.known_ids,
+                    transforms=part.transforms_digest,
+                )
+            )
         await self._reconcile(jobs, parts[0].copier.reason)
 
     async def _reconcile(self, jobs: Sequence[ReconcileJob], why: str | None) -> None:
@@ -263,6 +272,12 @@ class Reconciliation:
         event: Event
         if outcome.rewritten is not None:
             event = SourceRewritten(*outcome.rewritten)
+        elif outcome.transformed_otherwise:
+            text = (
+                f"{outcome.stored} record(s) stand on the target behind the stored position {part.copier.position.source_offset},"
+                f" copied with other transforms than this worker has, so it is not known which records they are"
+            )
+            event = UnexpectedMet(text, GapKind.TRANSFORMS, is_known=True)
         elif outcome.position is None:
             event = TargetLost(outcome.job.target_offset, outcome.lost_at)
         else:

@@ -212,6 +212,7 @@ class _TargetEnd(PlannedStretch):
             offset=self.first_offset,
             read_committed=True,
             clock=clock,
+            transforms=None,  # what is there has come out of them
         )
         self.job = job
         self.last_records = LastRecords()
@@ -260,6 +261,7 @@ class _Search(PlannedStretch):
             offset=self.search.read_offset,
             read_committed=read_committed,
             clock=clock,
+            transforms=part.transforms,
         )
         self.job = job
         self._before = self._offset

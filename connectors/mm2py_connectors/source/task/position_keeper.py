@@ -148,6 +148,7 @@ class PositionKeeper:
             moved_ms=self._moved_ms(part),
             behind_since_ms=part.lag_trend.behind_since_ms,
             lag_before=part.lag_trend.before(now_ms) if is_behind else None,
+            transforms=part.transforms_digest,
             unknown={} if before is None else before.unknown,
         )
 

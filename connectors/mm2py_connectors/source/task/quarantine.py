@@ -183,6 +183,7 @@ class Quarantine:
                 aborted=(),
                 rules=_ANY_SIZE,
                 cut_until=offset + 1,
+                transforms=part.transforms,  # what they take out of a record must not reach the target
             )
             planned = await planned_by(make)
             step = planned.steps[0] if planned.steps else None
