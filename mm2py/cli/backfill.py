@@ -54,6 +54,7 @@ from mm2py.shared_settings.follow import merged_or_file
 from mm2py.shared_settings.running_mm2 import look_for_mm2
 from mm2py.status.backfill_report import progress_of
 from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
+from mm2py.transforms.comparing import refuse_transformed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -137,6 +138,13 @@ class _Driver:
             )
         if self._options.abandon is not None:
             return await self._abandon(self._options.abandon)
+        refuse_transformed(
+            self._settings.flow,
+            self._settings.transforms,
+            "mm2py backfill",
+            "tasks of Spark do not run them",
+            remedy="Let the workers copy the history.",
+        )
         direction = Seen(self._configs.records.direction.current, self._settings.standby)
         if not direction.is_on:
             raise ConfigError(

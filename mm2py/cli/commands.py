@@ -101,6 +101,13 @@ COMMANDS: Final = (
         ),
     ),
     CommandRow(
+        "preview",
+        "mm2py.cli.preview",
+        LOOK,
+        "show what the transforms of a flow make of the last records of a topic",
+        ("mm2py preview mm2.properties 'A->B' --topic orders --records 20",),
+    ),
+    CommandRow(
         "translate",
         "mm2py.cli.translate",
         LOOK,

@@ -32,6 +32,7 @@ from mm2py.rebuilding.pairing import NotRebuildable
 from mm2py.rebuilding.short_ledgers import LedgerSurvey, MissingPart, PartitionSelection, RebuildOutcome, RebuildReport
 from mm2py.secret import printable
 from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_WAITS
+from mm2py.transforms.comparing import refuse_transformed
 
 FORMAT: Final = 1
 """The version of the object for programs. Within one version fields may be added; none changes its meaning."""
@@ -222,6 +223,13 @@ async def _work(
     async with both_of("rebuild-ledger", settings, rng) as (source, target):
         alias = settings.flow.target
         settings = await within_deadline(alias, as_workers_run(file, settings, target), "reading settings")
+        refuse_transformed(
+            settings.flow,
+            settings.transforms,
+            "mm2py rebuild-ledger",
+            "copies are found by their content",
+            remedy="Groups go on by what is left of the ledger.",
+        )
         topics = [settings.source_topic(topic) for topic in options.topic]
         selection = PartitionSelection(topics, options.partition)
         rate = options.max_mb_per_second * MB

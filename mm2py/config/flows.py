@@ -41,7 +41,6 @@ from mm2py.config.rest import read_rest
 from mm2py.config.row import Key, Reader, Status
 from mm2py.config.security.keys import SECURITY
 from mm2py.config.security.sasl import SidesReading, read_security, read_sides
-from mm2py.config.transform_keys import chain_in
 from mm2py.config.settings import (
     CheckpointSettings,
     ClusterSettings,
@@ -52,6 +51,7 @@ from mm2py.config.settings import (
     HeartbeatSettings,
     OffsetSyncSettings,
 )
+from mm2py.config.transform_keys import chain_in
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.flow import ClusterAlias, Flow
 from mm2py.kafka.security.settings import Security

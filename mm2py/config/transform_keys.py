@@ -68,10 +68,14 @@ PREDICATE_SETTINGS: Key[str | None] = TRANSFORMING.row(
 FAMILIES: Final = (TRANSFORM_SETTINGS.name, PREDICATE_SETTINGS.name)
 
 
+def is_of_transforms(name: str) -> bool:
+    """Return whether a connector's setting is about transforms."""
+    return name in (TRANSFORMS.name, PREDICATES.name) or name.startswith(FAMILIES)
+
+
 def chain_in(connector: Layer) -> tuple[TransformChain | None, list[str]]:
     """Return the transforms in the settings of a connector, and why its flow must not run, a clause for each reason."""
-    names = (TRANSFORMS.name, PREDICATES.name)
-    found = {name: one.value for name, one in connector.items() if name in names or name.startswith(FAMILIES)}
+    found = {name: one.value for name, one in connector.items() if is_of_transforms(name)}
     if not found:
         return None, []
     try:

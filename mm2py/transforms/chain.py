@@ -79,7 +79,9 @@ class UserFunction:
 class RunsFunctions(Protocol):
     """Calls the functions of users."""
 
-    def call(self, function: UserFunction, topic: str, partition: int, records: Sequence[Record]) -> Sequence[Record | None]:
+    def call(
+        self, function: UserFunction, topic: str, partition: int, records: Sequence[Record]
+    ) -> Sequence[Record | None]:
         """Return what the function makes of each record; None leaves it out.
 
         Raises:
@@ -121,7 +123,9 @@ class TopicChain:
             [
                 type(step.change).__name__,
                 _settings_of(step.change),
-                None if step.predicate is None else [type(step.predicate).__name__, asdict(step.predicate), step.negate],
+                None
+                if step.predicate is None
+                else [type(step.predicate).__name__, asdict(step.predicate), step.negate],
             ]
             for step in self.steps
         ]

@@ -21,7 +21,7 @@ PARENT_LOOK_S = 1.0
 TIMESTAMP_MAX = (1 << 63) - 1
 
 
-class Record(NamedTuple):
+class GivenRecord(NamedTuple):
     """What a function gets and returns: ``record._replace(value=b"...")``; None leaves the record out."""
 
     topic: str
@@ -49,7 +49,7 @@ def main(module: str, name: str, source_sha256: str, memory_max_bytes: int) -> N
 def _serve(function: Any, module: str, topic: str, partition: int, records: list[Any]) -> tuple[list[Any], str]:
     results: list[Any] = []
     for offset, timestamp_ms, key, value, headers in records:
-        given = Record(topic, partition, offset, timestamp_ms, key, value, headers)
+        given = GivenRecord(topic, partition, offset, timestamp_ms, key, value, headers)
         try:
             found = function(given)
         except BaseException as error:
@@ -61,7 +61,7 @@ def _serve(function: Any, module: str, topic: str, partition: int, records: list
     return results, ""
 
 
-def _why_no_record(given: Record, found: Any) -> str:
+def _why_no_record(given: GivenRecord, found: Any) -> str:
     """Return what is wrong with a result, and nothing of its content; empty: nothing is."""
     if found is None:
         return ""
@@ -98,7 +98,7 @@ def _load(module: str, name: str, source_sha256: str) -> tuple[Any, str]:
             return None, f"{module} has changed since the worker started: restart all workers of the flow"
         space: dict[str, Any] = {"__name__": "mm2py_transform", "__file__": module}
         sys.path.insert(0, os.path.dirname(module))
-        exec(compile(source, module, "exec"), space)
+        exec(compile(source, module, "exec"), space)  # noqa: S102  (the operator's own file names it)
     except BaseException as error:
         return None, f"{module} cannot be loaded: it raised {type(error).__name__}{_line_of(error, module)}"
     function = space.get(name)
@@ -117,7 +117,7 @@ def _line_of(error: BaseException, module: str) -> str:
 
 def _limit_memory(memory_max_bytes: int) -> None:
     try:
-        import resource
+        import resource  # noqa: PLC0415  (not on every platform)
     except ImportError:
         return
     resource.setrlimit(resource.RLIMIT_AS, (memory_max_bytes, memory_max_bytes))
@@ -138,7 +138,7 @@ def _send(pipe: BinaryIO, message: Any) -> None:
 
 def _receive(pipe: BinaryIO) -> Any:
     size = pipe.read(4)
-    return marshal.loads(pipe.read(int.from_bytes(size, "big"))) if len(size) == 4 else None
+    return marshal.loads(pipe.read(int.from_bytes(size, "big"))) if len(size) == 4 else None  # noqa: S302
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ class FunctionProcesses:
     """One process for each function, started when it is first called."""
 
     def __init__(self) -> None:
-        self._running: dict[UserFunction, _Process] = {}
+        self._running: dict[UserFunction, _FunctionProcess] = {}
         self._one_at_a_time = threading.Lock()
 
     def call(
@@ -61,7 +61,9 @@ class FunctionProcesses:
             offset = records[len(results)].offset
             raise TransformFailed(f"The function {function.function} failed. {why}", offset=offset)
         return [
-            None if result is None else record._replace(timestamp_ms=result[0], key=result[1], value=result[2], headers=result[3])
+            None
+            if result is None
+            else record._replace(timestamp_ms=result[0], key=result[1], value=result[2], headers=result[3])
             for record, result in zip(records, results, strict=True)
         ]
 
@@ -91,7 +93,7 @@ class FunctionProcesses:
         process = self._running.get(function)
         try:
             if process is None:
-                process = self._running[function] = _Process(function)
+                process = self._running[function] = _FunctionProcess(function)
                 if why := process.receive(START_S):
                     raise _Refused(f"{why}.")
             given = [
@@ -112,7 +114,7 @@ class FunctionProcesses:
             process.kill()
 
 
-class _Process:
+class _FunctionProcess:
     """A running ``child.py``."""
 
     def __init__(self, function: UserFunction) -> None:
@@ -141,7 +143,7 @@ class _Process:
         os.set_blocking(self._pipe(self._child.stdin).fileno(), False)
         os.set_blocking(self._pipe(self._child.stdout).fileno(), False)
 
-    def ask(self, message: object, timeout_s: float) -> Any:
+    def ask(self, message: Any, timeout_s: float) -> Any:
         """Send a message, and return the answer. Raises: _Ended."""
         data = marshal.dumps(message)
         until_s = time.monotonic() + timeout_s

@@ -41,14 +41,12 @@ _STRUCTURED: Final = (
     "it works on fields of keys and values, and records are copied as bytes: MirrorMaker 2 with its ByteArrayConverter"
     " fails on it, too"
 )
+_FIELD_CLASSES: Final = (
+    *("Cast", "HeaderFrom", "ExtractField", "Flatten", "HoistField", "InsertField", "MaskField", "ReplaceField"),
+    *("SetSchemaMetadata", "TimestampConverter", "ValueToKey"),
+)
 _REFUSED: Final = {
-    **dict.fromkeys(
-        (
-            "Cast HeaderFrom ExtractField Flatten HoistField InsertField MaskField ReplaceField SetSchemaMetadata"
-            " TimestampConverter ValueToKey"
-        ).split(),
-        _STRUCTURED,
-    ),
+    **dict.fromkeys(_FIELD_CLASSES, _STRUCTURED),
     "RegexRouter": "topics are not renamed by transforms",
     "TimestampRouter": (
         "the topic would depend on the time of each record: one partition would be copied to many topics, and no offset"
@@ -87,12 +85,12 @@ def read_chain(settings: Mapping[str, str]) -> TransformChain | None:
     steps: list[TransformStep] = []
     for alias in _aliases(settings, "predicates", problems):
         try:
-            predicates[alias] = _predicate(_Part(settings, f"predicates.{alias}."))
+            predicates[alias] = _predicate(_AliasSettings(settings, f"predicates.{alias}."))
         except _Slip as slip:
             problems.append(slip.problem)
     for alias in _aliases(settings, "transforms", problems):
         try:
-            steps.append(_step(alias, _Part(settings, f"transforms.{alias}."), predicates))
+            steps.append(_step(alias, _AliasSettings(settings, f"transforms.{alias}."), predicates))
         except _Slip as slip:
             problems.append(slip.problem)
     if problems:
@@ -108,7 +106,7 @@ def _aliases(settings: Mapping[str, str], name: str, problems: list[tuple[str, s
         return ()
 
 
-class _Part:
+class _AliasSettings:
     """The settings of one transform or predicate; ``end`` finds those that nothing has asked for."""
 
     def __init__(self, settings: Mapping[str, str], prefix: str) -> None:
@@ -142,12 +140,12 @@ class _Part:
             raise self.slip(name, "is not known")
 
 
-def _class_name(part: _Part, package: str) -> str:
+def _class_name(part: _AliasSettings, package: str) -> str:
     """Return the name of a class of Connect without its package, or any other type as it is written."""
     return part.needed("type").removeprefix(package)
 
 
-def _predicate(part: _Part) -> Predicate:
+def _predicate(part: _AliasSettings) -> Predicate:
     found: Predicate
     match _class_name(part, _PREDICATES_PACKAGE):
         case "TopicNameMatches":
@@ -172,7 +170,7 @@ def _predicate(part: _Part) -> Predicate:
     return found
 
 
-def _step(alias: str, part: _Part, predicates: Mapping[str, Predicate]) -> TransformStep:
+def _step(alias: str, part: _AliasSettings, predicates: Mapping[str, Predicate]) -> TransformStep:
     name = part.text("predicate")
     if name is None and part.text("negate") is not None:
         raise part.slip("negate", "is set, and there is no predicate")
@@ -184,7 +182,7 @@ def _step(alias: str, part: _Part, predicates: Mapping[str, Predicate]) -> Trans
     return TransformStep(alias, change, None if name is None else predicates[name], negate)
 
 
-def _change(part: _Part, *, has_predicate: bool) -> Change:
+def _change(part: _AliasSettings, *, has_predicate: bool) -> Change:
     name = _class_name(part, _PACKAGE)
     match name:
         case "InsertHeader":
@@ -210,7 +208,7 @@ def _change(part: _Part, *, has_predicate: bool) -> Change:
     )
 
 
-def _listed(part: _Part, name: str, text: str) -> tuple[str, ...]:
+def _listed(part: _AliasSettings, name: str, text: str) -> tuple[str, ...]:
     try:
         found = strings(text)
     except BadValue as bad:
@@ -220,7 +218,7 @@ def _listed(part: _Part, name: str, text: str) -> tuple[str, ...]:
     return found
 
 
-def _user_function(part: _Part) -> UserFunction:
+def _user_function(part: _AliasSettings) -> UserFunction:
     """Read the module of a user."""
     path, function = Path(part.needed("module")), part.needed("function")
     timeout_ms = part.kind("timeout.ms", integer(1, TIMEOUT_MAX_MS), TIMEOUT_DEFAULT_MS)

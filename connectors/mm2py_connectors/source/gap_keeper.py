@@ -175,7 +175,7 @@ class GapKeeper:
                 and gap.first_offset is not None
             ):
                 met = SourceRewritten(gap.first_offset, gap.position - 1)
-            elif gap.kind.is_unexpected and not self._context.must_be_exactly_once:
+            elif self._is_over(gap, part):
                 self.stored.keep(replace(gap, done=Done.CONTINUED))
                 continue
             elif gap.kind.is_unexpected and gap.position == position.source_offset:
@@ -187,6 +187,12 @@ class GapKeeper:
                     self.met(part, effect)
             return
 
+    def _is_over(self, gap: Gap, part: CopiedPartition) -> bool:
+        """Return whether the settings of today let a partition go on that a gap has stopped."""
+        if gap.kind is GapKind.TRANSFORMS:
+            return part.stored is not None and part.stored.transforms == part.transforms_digest
+        return gap.kind.is_unexpected and not self._context.must_be_exactly_once
+
     def _way_out(self, kind: GapKind, part: CopiedPartition) -> str:
         """Return the remedy. The way that continues after the present copy comes first. ``--allow-recopy`` has an
         effect only where the position does not fit any more, and is named only where the copy contains nothing else."""
@@ -197,6 +203,11 @@ class GapKeeper:
                 f"Copy what was lost behind what is there: {requests(flow, topic, number)}. N is one less than"
                 f" what mm2py translate FILE '{flow}' --topic {topic} --partition {number} --reverse --offset END"
                 f" answers; END is where the remote partition ends. See {DOCS}. Or leave it out: {accept}."
+            )
+        if kind is GapKind.TRANSFORMS:
+            return (
+                "Give the workers the transforms back that they had, with the same modules; stop them in order once it"
+                f" is copied, and change the transforms then. Or copy those records once more: {accept}."
             )
         again = ""
         if kind is GapKind.TRUNCATED and topic != part.target_topic:

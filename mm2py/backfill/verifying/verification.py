@@ -23,6 +23,7 @@ from mm2py.copying.reading.limits import RateLimit
 from mm2py.errors import Mm2Error
 from mm2py.kafka.cluster import until_answered
 from mm2py.kafka.port import TopicPartition
+from mm2py.transforms.comparing import refuse_transformed
 
 TAIL_MOST: Final = 100_000
 """If more target offsets follow the end of the ledger, none of them is compared."""
@@ -96,6 +97,13 @@ class Verifier:
             Mm2Error: a cluster does not answer, or refuses; or the job has failed.
         Cancelling is safe; a Spark job may run on until its session is stopped.
         """
+        refuse_transformed(
+            self._settings.flow,
+            self._settings.transforms,
+            "Comparing the copies",
+            "their records differ from those of the source",
+            remedy="mm2py preview shows what the transforms do to records.",
+        )
         async with told_of(self._what, sink, self._clock):
             return await self._verify(wanted, job, sink)
 

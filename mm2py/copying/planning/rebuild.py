@@ -223,7 +223,9 @@ class Rebuilder:
             self.over_budget(error)
             raise self._stop(kind_of(error), body.base_offset, body.next_offset, error.what) from error
         if found.body.record_count:
-            self.rebuild(found.body, "refused" if body.base_offset < self.cut_until else "transform", None, NO_TIMESTAMP)
+            self.rebuild(
+                found.body, "refused" if body.base_offset < self.cut_until else "transform", None, NO_TIMESTAMP
+            )
             last = self._steps[-1]
             if found.filtered and isinstance(last, Outgoing):
                 self._steps[-1] = last._replace(filtered=found.filtered)

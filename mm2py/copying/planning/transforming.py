@@ -48,9 +48,7 @@ class PartitionTransforms:
 
     def apply(self, records: Sequence[Record]) -> Sequence[Record | None]:
         """Raises: TransformFailed."""
-        return self.chain.apply(
-            records, topic=self.remote_topic, partition=self.partition, functions=self.functions
-        )
+        return self.chain.apply(records, topic=self.remote_topic, partition=self.partition, functions=self.functions)
 
 
 class TransformedBody(NamedTuple):

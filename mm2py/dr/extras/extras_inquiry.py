@@ -158,6 +158,11 @@ class ExtrasInquiry:
             tail = stretch.tail
             if not tail.is_whole or tail.cut_at is not None or tail.has_holes:
                 reached[key].unclear = f"{self._flow.target} has lost copies of it, or cannot be read to its end"
+            elif tail.stored and known[key].transforms is not None:
+                reached[key].unclear = (
+                    f"{tail.stored:,} copies lie behind the stored position {reached[key].next_source:,}, and they were"
+                    " changed by transforms"
+                )
             elif tail.stored:
                 walk = SourceWalk(reached[key].next_source, reached[key].leader_epoch, tail.stored)
                 committed = self._settings.read_committed

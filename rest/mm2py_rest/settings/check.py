@@ -16,6 +16,7 @@ from mm2py.config import keys, tables
 from mm2py.config.flow_properties import contradicted, new_name, stored_keys
 from mm2py.config.kinds import BadValue, boolean, strings
 from mm2py.config.row import Key, Status
+from mm2py.config.transform_keys import is_of_transforms
 from mm2py.errors import ConfigError
 from mm2py.flow import Flow, Kind
 from mm2py.secret import HIDDEN, is_hidden, may_be_address, may_hold_secret, setting_within, shown_key
@@ -90,6 +91,8 @@ def check(flow: Flow | None, kind: Kind, wanted: Mapping[str, str]) -> Checked:
             found.errors[shown_key(name)] = (
                 "addresses and credentials cannot be changed over REST; each worker has them in its own file"
             )
+        elif is_of_transforms(name) and value.strip():
+            found.errors[name] = "transforms cannot be changed over REST; each worker has them in its own file"
         elif name in tables.CONNECTOR or name in tables.FLOW_ONLY:
             found.without_effect.append(name)
         else:

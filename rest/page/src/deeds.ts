@@ -184,6 +184,8 @@ function whatFollows(gap: OpenGap): string {
     case "foreign-records":
     case "repeated-records":
       return `If you accept it, what stands in the copy stays there, and ${part} goes on behind it, at source offset ${count(gap.position)}. No record of the source is left out.`;
+    case "transforms-changed":
+      return `If you accept it, ${part} goes on at source offset ${count(gap.position)}: what the previous owner copied behind it with other transforms is copied once more. No record of the source is left out.`;
     case "recreated":
     case "target-deleted":
       return `If you accept it, ${gap.topic} is copied from the first record that the source has, once all its stopped partitions are accepted. What the copy holds already stays.`;

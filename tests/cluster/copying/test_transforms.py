@@ -1,17 +1,17 @@
-"""Transforms under kill -9: no record that comes out of them is lost or repeated, and none that is dropped comes back."""
+"""Transforms under kill -9: no record that comes out of them is lost or repeated, none that is dropped comes back."""
 
 from __future__ import annotations
 
 import random
 import signal
+from pathlib import Path
 
-import pytest
 from confluent_kafka import Producer
 
 from deploy.local.broker_settings import render_properties
 from deploy.local.kafka import KafkaCluster
 from tests.cluster.copies import COPY_DEADLINE_S, new_topic
-from tests.cluster.kafka_client import read, record_count
+from tests.cluster.kafka_client import read, record_count, values, write
 from tests.cluster.running import ANSWER_S, Mm2py, Value, one_way_properties, wait_until
 
 RECORDS = 24_000
@@ -100,7 +100,7 @@ def test_another_chain_after_a_kill_stops_the_partition_and_the_old_one_goes_on(
         run.start()
         said = run.wait_for_event("transforms.changed")
         assert (said["topic"], said["partition"], said["done"]) == (topic, 0, "stopped")
-        assert "gaps FILE accept" in said["remedy"]
+        assert "transforms back" in said["remedy"] and f"accept 'A->B:{topic}:0'" in said["remedy"]
         stood = _numbers(target_cluster, f"A.{topic}")
         assert stood == wanted[: len(stood)]
         assert run.terminate() == 0
@@ -114,3 +114,49 @@ def test_another_chain_after_a_kill_stops_the_partition_and_the_old_one_goes_on(
             deadline_s=COPY_DEADLINE_S,
         )
         assert _numbers(target_cluster, f"A.{topic}") == wanted
+
+
+FUNCTIONS = """\
+import time
+
+def mask(record):
+    if record.value == b"hang":
+        time.sleep(3600)
+    return record._replace(value=b"***")
+"""
+
+
+def test_a_function_that_hangs_stops_its_partition_and_no_heartbeat(
+    source_cluster: KafkaCluster, target_cluster: KafkaCluster, tmp_path: Path
+) -> None:
+    good, bad = (new_topic(source_cluster, stem) for stem in ("masked", "hanging"))
+    module = tmp_path / "mask.py"
+    module.write_text(FUNCTIONS)
+    properties = one_way_properties(
+        source_cluster,
+        target_cluster,
+        **{
+            "A->B.topics": f"{good},{bad}",
+            "A->B.transforms": "mask",
+            "A->B.transforms.mask.type": "python",
+            "A->B.transforms.mask.module": str(module),
+            "A->B.transforms.mask.function": "mask",
+            "A->B.transforms.mask.timeout.ms": 5_000,
+        },
+    )
+    write(source_cluster, bad, ["1", "2", "hang", "4"])
+    with Mm2py(properties) as run:
+        failed = run.wait_for_event("source.transform_failed", deadline_s=COPY_DEADLINE_S)
+        assert (failed["topic"], failed["partition"]) == (bad, 0)
+        assert "source offset 2 cannot be copied" in failed["why"] and "did not answer within 5 s" in failed["why"]
+        write(source_cluster, good, [f"secret {number}" for number in range(500)])
+        wait_until(
+            lambda: values(target_cluster, f"A.{good}") == [b"***"] * 500,
+            "another topic is copied meanwhile",
+            deadline_s=COPY_DEADLINE_S,
+        )
+        assert values(target_cluster, f"A.{bad}") == [b"***"] * 2, "what stands before it, and nothing behind it"
+        assert not run.events("member.evicted"), "heartbeats go on"
+        shown = run.ordered("preview", "A->B", "--topic", good, "--records", "2")
+        assert shown.count("'***'") == 2 and "A second run gave the same" in shown
+        assert run.terminate() == 0

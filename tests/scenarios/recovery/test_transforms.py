@@ -6,8 +6,11 @@ import asyncio
 
 import pytest
 
+from mm2py.cli.gaps import read_gaps
+from mm2py.records.gap_record import Done, GapKind
 from mm2py.records.source_offset import decode_value
 from tests.fakes.broker.record_batch import Record
+from tests.scenarios.gaps.test_resuming_after_gaps import accept_all
 from tests.scenarios.gate import Gate
 from tests.scenarios.true_ledger import wrong_answers
 from tests.scenarios.two_incarnations import OFFSETS, copies, is_position, said, until
@@ -122,7 +125,26 @@ async def test_another_chain_stops_the_partition_and_the_old_one_goes_on(then: d
     world.rewrite_file(FILTER)
     async with world.worker():
         await copied(world, filling)
+        await asyncio.sleep(3)
     assert values(world) == filling.kept
+    (gap,) = await read_gaps(world.settings, world.target)
+    assert (gap.kind, gap.done) == (GapKind.TRANSFORMS, Done.CONTINUED), "it waits for nobody any more"
+
+
+async def test_an_operator_lets_another_chain_copy_once_more_what_stands_behind_the_position() -> None:
+    world, filling = make(8)
+    await killed_ahead(world, filling)
+    before = values(world)
+    world.rewrite_file({})
+    async with world.worker():
+        await until(lambda: bool(said(world, "transforms.changed", "done=stopped")), world)
+        await asyncio.sleep(3)
+        (gap,) = await read_gaps(world.settings, world.target)
+        await accept_all(world)
+        every = [(one.offset, one.value) for one in world.source.records("orders", 0)]
+        again = [value for offset, value in every if offset >= gap.position]
+        await until(lambda: len(values(world)) == len(before) + len(again), world)
+        assert values(world) == [*before, *again], "nothing of the source is left out"
 
 
 async def test_after_a_drained_stop_another_chain_begins_where_the_old_one_ended() -> None:

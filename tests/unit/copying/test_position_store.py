@@ -63,10 +63,10 @@ async def test_a_position_of_a_later_format_is_not_passed_over_until_another_tak
     cluster.create_topic(TOPIC, 1)
     key, table = encode_key(SourcePartition("A", "orders", 0)), PositionTable("A")
     topic = (await fetch_metadata(cluster, [TOPIC])).topics[TOPIC]
-    later = json.dumps({"offset": 6, "mm2py": 2, "readable_from": 2}).encode()
+    later = json.dumps({"offset": 6, "mm2py": 3, "readable_from": 3}).encode()
     cluster.append(TOPIC, 0, [Record(encode_value(StoredPosition(1)), key=key), Record(later, key=key)])
     for _ in range(2):
-        with pytest.raises(NewerPositionFormat, match="a position of format 2"):
+        with pytest.raises(NewerPositionFormat, match="a position of format 3"):
             await table.read(cluster, topic)
     cluster.append(TOPIC, 0, [Record(encode_value(StoredPosition(7)), key=key)])
     await table.read(cluster, topic)

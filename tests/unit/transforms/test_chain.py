@@ -19,9 +19,7 @@ HAS_KEY = {"predicates.p.type": f"{CONNECT}predicates.HasHeaderKey", "predicates
 NAME = {"predicates.p.type": f"{CONNECT}predicates.TopicNameMatches", "predicates.p.pattern": ".*orders"}
 
 
-def record(
-    value: bytes | None = b"v", headers: tuple[tuple[str, bytes | None], ...] = (), offset: int = 0
-) -> Record:
+def record(value: bytes | None = b"v", headers: tuple[tuple[str, bytes | None], ...] = (), offset: int = 0) -> Record:
     return Record(offset, 5, b"k", value, headers)
 
 
@@ -162,11 +160,21 @@ def test_the_digest_of_a_user_function_follows_the_source_of_its_module(tmp_path
         ({"transforms": "t", "transforms.t.type": f"{CONNECT}TimestampRouter"}, "would depend on the time of each"),
         ({"transforms": "j", "transforms.j.type": "com.example.Mine"}, "write it as a Python function"),
         (
-            {"transforms": "u", "transforms.u.type": "python", "transforms.u.module": "m.py", "transforms.u.function": "f"},
+            {
+                "transforms": "u",
+                "transforms.u.type": "python",
+                "transforms.u.module": "m.py",
+                "transforms.u.function": "f",
+            },
             "transforms.u.module is no absolute path",
         ),
         (
-            {"transforms": "u", "transforms.u.type": "python", "transforms.u.module": "/no/m.py", "transforms.u.function": "f"},
+            {
+                "transforms": "u",
+                "transforms.u.type": "python",
+                "transforms.u.module": "/no/m.py",
+                "transforms.u.function": "f",
+            },
             "transforms.u.module cannot be read: No such file",
         ),
     ],

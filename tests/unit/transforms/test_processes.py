@@ -13,7 +13,7 @@ from mm2py.records.batch import Record
 from mm2py.transforms.chain import TransformFailed, UserFunction
 from mm2py.transforms.processes import FunctionProcesses
 
-MODULE = '''\
+MODULE = """\
 import os
 import time
 
@@ -42,7 +42,7 @@ def change(record):
     if value == b"env":
         return record._replace(value=repr(sorted(os.environ)).encode())
     return record._replace(value=b"x" + (value or b""), headers=[*record.headers, ("t", record.topic.encode())])
-'''
+"""
 
 
 @pytest.fixture

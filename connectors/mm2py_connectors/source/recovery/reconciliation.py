@@ -274,8 +274,9 @@ class Reconciliation:
             event = SourceRewritten(*outcome.rewritten)
         elif outcome.transformed_otherwise:
             text = (
-                f"{outcome.stored} record(s) stand on the target behind the stored position {part.copier.position.source_offset},"
-                f" copied with other transforms than this worker has, so it is not known which records they are"
+                f"{outcome.stored} record(s) stand on the target behind the stored position"
+                f" {part.copier.position.source_offset}, copied with other transforms than this worker has: it is not"
+                " known which records they are"
             )
             event = UnexpectedMet(text, GapKind.TRANSFORMS, is_known=True)
         elif outcome.position is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pytest
 
@@ -78,7 +79,7 @@ def copied(found: Plan) -> list[Record]:
     for step in found.steps:
         if isinstance(step, Outgoing):
             starts = [*step.runs(), (step.record_count, 0)]
-            for (at, offset), (end, _) in zip(starts, starts[1:], strict=False):
+            for (at, offset), (end, _) in pairwise(starts):
                 some = list(each_record(step.data))[at:end]
                 records += [one._replace(offset=offset + index) for index, one in enumerate(some)]
     return records
