@@ -282,7 +282,7 @@ class SourceWalk:
         self._left = self._records = records
         self._from_offset = from_offset
         self._seen = 0
-        """Source offsets that held a counted record or a marker."""
+        """Source offsets that held a counted record, a marker, or a record that the transforms have left out."""
         self._aborted = 0
         """Source offsets that held a record of an aborted transaction."""
 
@@ -293,7 +293,7 @@ class SourceWalk:
 
     @property
     def is_dense(self) -> bool:
-        """Each offset held a counted record or a marker, so none was removed since."""
+        """Each offset held a counted record, a marker or a filtered record, so none was removed since."""
         return self.resume_offset - self._from_offset == self._seen
 
     @property
@@ -309,14 +309,14 @@ class SourceWalk:
             self.leader_epoch = step.leader_epoch
             if not isinstance(step, Outgoing):
                 self.resume_offset = step.next_offset
-                self._seen += step.record_count if step.reason == "control" else 0
+                self._seen += step.record_count if step.reason in {"control", "filtered"} else 0
                 self._aborted += step.record_count if step.reason == "aborted" else 0
                 continue
             counted = min(self._left, step.record_count)
             starts = [start for start in step.runs() if start[0] < counted]
             self.counted.add_batch(starts, self._records - self._left, counted)
             self._left -= counted
-            self._seen += counted
+            self._seen += counted + (step.filtered if counted == step.record_count else 0)
             self.resume_offset = offset_of(step, counted)
             if not self._left:
                 with suppress(*UNREADABLE):

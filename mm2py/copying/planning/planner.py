@@ -101,9 +101,10 @@ def plan(  # noqa: PLR0913  (tests alone name the core)
         rules,
         merging=merging,
         sent_before=sent_before,
-        core=core if transforms is None else None,
+        core=core,
     )
     planner.rebuilder.transforms = transforms
+    planner.walks_by_core = planner.walks_by_core and transforms is None
     planner.rebuilder.cut_until = cut_until
     planner.rebuilder.is_light = light
     return planner.run()
@@ -147,7 +148,8 @@ class _Planner:
         self.sent_before = deque(sent_before)
         self.core = core
         self.walks_by_core = core is not None and not sent_before and not (read_committed and aborted)
-        """The core plans first. It cannot leave out aborted transactions, or cut batches as they were cut before."""
+        """The core plans first. It cannot leave out aborted transactions, cut batches as they were cut before, or
+        transform records."""
         self.together: list[memoryview] = []
         """Batches that may be merged with those that follow, all of one codec and one leader epoch."""
         self.group: WalkedGroup | None = None

@@ -217,7 +217,7 @@ class Rebuilder:
             raise Heavy
         self.spend(0, TRANSFORM_WORK_RECORDS * body.record_count)
         try:
-            survey(body, 0, False)
+            self._look_through(body, 0, False)
             found = transformed(body, transforms, wanted_offset=self._wanted_offset, budget=self.budget)
         except UNREADABLE as error:
             self.over_budget(error)
@@ -285,7 +285,9 @@ class Rebuilder:
             )
 
     def _survey(self, body: RecordBody) -> KeptRecords:
-        wanted_delta, refuse_null_keys = self._wanted_offset - body.base_offset, self._rules.refuses_null_keys
+        return self._look_through(body, self._wanted_offset - body.base_offset, self._rules.refuses_null_keys)
+
+    def _look_through(self, body: RecordBody, wanted_delta: int, refuse_null_keys: bool) -> KeptRecords:
         if self._core is not None:
             last_delta = body.next_offset - body.base_offset - 1
             found = self._core.survey(body.data, body.record_count, last_delta, wanted_delta, refuse_null_keys)

@@ -89,6 +89,7 @@ def test_no_known_setting_that_may_be_stored_is_an_address_or_a_credential() -> 
             assert not re.search(r"bootstrap|server|location|file|path|host|url|listener|client\.id|rack", name), name
         assert key.status in {Status.WORKS, Status.NOT_YET}, name
     assert not stored_keys().keys() & {key.name for key in OWN_SECURITY}, "a topic must not open what a file has shut"
+    assert not [name for name in stored_keys() if name.startswith(("transforms", "predicates"))], "a module is local"
     assert not stored_keys().keys() & {"mm2py.group", "memory.max.bytes", "config.storage.topic", "group.id"}
 
 

@@ -46,6 +46,21 @@ def test_what_mm2py_knows_and_does_not_need_is_named_and_not_stored() -> None:
     assert found.properties == {"admin.timeout.ms": "5"}, "it may have an effect one day"
 
 
+def test_transforms_are_not_set_over_rest_and_no_module_is_named_there() -> None:
+    wanted = {
+        "transforms": "mask",
+        "transforms.mask.type": "python",
+        "transforms.mask.module": "/theirs",
+        "transforms.mask.function": "f",
+        "predicates": "p",
+        "predicates.p.type": "RecordIsTombstone",
+    }
+    found = check(FLOW, Kind.SOURCE, wanted)
+    assert found.errors.keys() == wanted.keys()
+    assert found.properties == {}
+    assert not check(FLOW, Kind.SOURCE, {"transforms": "", "predicates": ""}).errors, "as MirrorMaker 2 lists them"
+
+
 def test_a_name_that_mirror_maker_dropped_counts_as_its_new_one() -> None:
     found = check(FLOW, Kind.SOURCE, {"topics.blacklist": "a", "groups.blacklist": "b"})
     assert (found.properties, found.errors) == ({"topics.exclude": "a", "groups.exclude": "b"}, {})

@@ -190,3 +190,15 @@ def test_recovery_counts_what_comes_out_and_the_ledger_translates_both_ways(seed
         assert [one.offset for one in rest] == [one.offset for one in out[stored:]], "none lost, none repeated"
         if tail.stored == stored:
             assert walk.is_proven_by(tail)
+
+
+def test_records_that_were_left_out_are_no_holes_for_recovery_and_removed_ones_are() -> None:
+    by = transforms(TOMBSTONES)
+    log = batch(0, [b"a", None, b"c"]) + batch(3, [None, None]) + batch(5, [b"f", None])
+    walk = SourceWalk(0, -1, 3)
+    assert walk.take(planned(log, by).steps)
+    assert (walk.resume_offset, walk.is_dense, walk.has_holes) == (7, True, False)
+    cleaned = batch(0, [b"a", None, b"c"]) + batch(3, [None, None]) + batch(6, [b"f", None])
+    walk = SourceWalk(0, -1, 3)
+    assert walk.take(planned(cleaned, by).steps)
+    assert (walk.is_dense, walk.has_holes) == (False, True)
