@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -10,6 +11,9 @@ from mm2py.cli.gaps import read_gaps
 from mm2py.records.gap_record import Done, GapKind
 from mm2py.records.source_offset import decode_value
 from tests.fakes.broker.record_batch import Record
+from tests.scenarios.copying.test_copying_under_faults import STORM, fill
+from tests.scenarios.copying.test_quarantine import copied as copied_values
+from tests.scenarios.copying.test_quarantine import good, kept, make_world, poison
 from tests.scenarios.gaps.test_resuming_after_gaps import accept_all
 from tests.scenarios.gate import Gate
 from tests.scenarios.true_ledger import wrong_answers
@@ -26,6 +30,7 @@ FILTER = {
     "A->B.predicates.marked.type": "org.apache.kafka.connect.transforms.predicates.HasHeaderKey",
     "A->B.predicates.marked.name": "drop",
 }
+TOMBSTONE = "org.apache.kafka.connect.transforms.predicates.RecordIsTombstone"
 OTHER = {**FILTER, "A->B.transforms.clean.negate": "true"}
 
 
@@ -111,6 +116,42 @@ async def test_kills_at_any_moment_lose_and_repeat_nothing(seed: int) -> None:
     assert wrong_answers(world.source, world.target, "orders", "A.orders", committed=False, is_over=True) == []
 
 
+@pytest.mark.walk(range(6))
+async def test_storms_and_kills_lose_and_repeat_nothing_that_comes_out(seed: int) -> None:
+    extra = {key: value for key, value in FILTER.items() if not key.endswith(".name")}
+    world = World(seed, nodes=3, extra={**extra, "A->B.predicates.marked.type": TOMBSTONE})
+    world.source.create_topic("orders", 3)
+    fill(world, "orders", world.rng, 60)
+    world.source.inject(STORM)
+    world.target.inject(STORM)
+    for _ in range(3):
+        async with world.worker():
+            for _ in range(3):
+                await asyncio.sleep(world.rng.uniform(1.0, 8.0))
+                with contextlib.suppress(Exception):  # the source partition may have no leader at this moment
+                    fill(world, "orders", world.rng, 20)
+    world.source.heal()
+    world.target.heal()
+
+    def wanted(number: int) -> list[object]:
+        records = world.source.records("orders", number, committed=False)
+        return [one.content for one in records if one.value is not None]
+
+    def there(number: int) -> list[object]:
+        is_made = "A.orders" in world.target.topics
+        return [one.content for one in world.target.records("A.orders", number)] if is_made else []
+
+    async with world.worker():
+        await until(
+            lambda: all(there(number)[-1:] == wanted(number)[-1:] for number in range(3)), world, deadline_s=900
+        )
+        await asyncio.sleep(10)
+    for number in range(3):
+        assert there(number) == wanted(number), f"seed {seed}"
+    assert world.target.complaints == []
+    assert wrong_answers(world.source, world.target, "orders", "A.orders", committed=False) == []
+
+
 @pytest.mark.parametrize("then", [OTHER, {}])
 async def test_another_chain_stops_the_partition_and_the_old_one_goes_on(then: dict[str, str]) -> None:
     world, filling = make(3)
@@ -171,3 +212,14 @@ async def test_positions_name_the_chain_and_the_status_the_way_of_batches() -> N
     found = [position for one in stored if (position := decode_value(one.value)) is not None]
     assert {position.transforms for position in found if position.next_target is not None} - {None} != set()
     assert found[-1].mode == "transform"
+
+
+async def test_a_refused_record_is_kept_in_quarantine_as_it_came_out() -> None:
+    drop = {"A->B.transforms": "d", "A->B.transforms.d.type": "DropHeaders", "A->B.transforms.d.headers": "h"}
+    world = make_world(1)
+    world.rewrite_file({**world.extra, **drop})
+    world.source.append("orders", 0, [good(1), poison(2), good(3)])
+    async with world.worker():
+        await until(lambda: copied_values(world) == [b"1", b"3"], world)
+    (entry,) = kept(world)
+    assert (entry.record.value, entry.record.headers) == (b"2", (("mm2py-key", b"mine"),))
