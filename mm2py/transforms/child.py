@@ -70,7 +70,8 @@ def _why_no_record(given: GivenRecord, found: Any) -> str:
     if tuple(found[:3]) != given[:3]:
         return "a record of another topic, partition or offset"
     _, _, _, timestamp_ms, key, value, headers = found
-    if type(timestamp_ms) is not int or not -1 <= timestamp_ms <= TIMESTAMP_MAX:
+    is_same = timestamp_ms == given.timestamp_ms
+    if type(timestamp_ms) is not int or not (is_same or -1 <= timestamp_ms <= TIMESTAMP_MAX):
         return "a timestamp that is no number of milliseconds"
     for what, data in (("key", key), ("value", value)):
         if data is not None and type(data) is not bytes:

@@ -9,12 +9,11 @@ Counterpart: AbstractWorkerSourceTask.convertTransformedRecord of Apache Kafka's
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from mm2py.records.batch import (
-    INT64_MAX,
     LOG_APPEND_TIME,
     MAGIC,
     NO_PRODUCER_EPOCH,
@@ -27,8 +26,10 @@ from mm2py.records.batch import (
 )
 from mm2py.records.compression import DecodeBudget
 from mm2py.records.record_formats import RecordBody
-from mm2py.records.varints import varint
+from mm2py.records.varints import read_raw, varint
 from mm2py.transforms.chain import RunsFunctions, TopicChain, TransformFailed
+
+_INT64_HALF: Final = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,8 @@ def transformed(
     Raises:
         BatchOverBudget: they have too many headers.
     """
+    if not transforms.chain.calls_functions:
+        return _without_functions(body, transforms, wanted_offset, budget)
     records = [record for record in _read(body, budget) if record.offset >= wanted_offset]
     failure: TransformFailed | None = None
     results: Sequence[Record | None] = ()
@@ -85,6 +88,70 @@ def transformed(
     next_offset = body.next_offset if failure is None else failure.offset
     rebuilt = body._replace(data=data, record_count=len(kept), next_offset=next_offset, one_timestamp=False)
     return TransformedBody(rebuilt, len(results) - len(kept), failure)
+
+
+def _without_functions(
+    body: RecordBody, transforms: PartitionTransforms, wanted_offset: int, budget: DecodeBudget
+) -> TransformedBody:
+    """Do the same where keys, values and times stay: all but the headers of a record is copied as bytes.
+
+    Of keys and values the records that are transformed only have whether there is one. No transform but a function of a
+    user looks at more of them.
+    """
+    data, position, headers_left = bytes(body.data), 0, budget.headers
+    records: list[Record] = []
+    places: list[tuple[int, int, int, int]] = []
+    for _ in range(body.record_count):  # the layout was checked before
+        record_at = position
+        length, content_at = read_raw(data, position)
+        end = position = content_at + (length >> 1)
+        _, delta_at = read_raw(data, content_at + 1)
+        delta, key_at = read_raw(data, delta_at)
+        key, value_at = read_raw(data, key_at)
+        if not key & 1:
+            value_at += key >> 1
+        value, headers_at = read_raw(data, value_at)
+        if not value & 1:
+            headers_at += value >> 1
+        offset = body.base_offset + (delta >> 1)
+        if offset < wanted_offset:
+            continue
+        headers: tuple[tuple[str, bytes | None], ...] = ()
+        if data[headers_at]:
+            headers = tuple(_headers(data, headers_at))
+            headers_left -= len(headers)
+            if headers_left < 0:
+                raise budget.too_many_headers()
+        records.append(Record(offset, NO_TIMESTAMP, None if key & 1 else b"", None if value & 1 else b"", headers))
+        places.append((record_at, content_at, headers_at, end))
+    out = bytearray()
+    kept = 0
+    results = transforms.apply(records)
+    for (record_at, content_at, headers_at, end), given, result in zip(places, records, results, strict=True):
+        if result is None:
+            continue
+        kept += 1
+        if result.headers is given.headers:
+            out += data[record_at:end]
+            continue
+        content = bytearray(data[content_at:headers_at])
+        _write_headers(content, result)
+        out += varint(len(content))
+        out += content
+    return TransformedBody(body._replace(data=out, record_count=kept), len(records) - kept, None)
+
+
+def _headers(data: bytes, position: int) -> Iterator[tuple[str, bytes | None]]:
+    count, position = read_raw(data, position)
+    for _ in range(count >> 1):
+        size, position = read_raw(data, position)
+        name = data[position : position + (size >> 1)].decode("utf-8", "surrogateescape")
+        size, position = read_raw(data, position + (size >> 1))
+        if size & 1:
+            yield name, None
+        else:
+            yield name, data[position : position + (size >> 1)]
+            position += size >> 1
 
 
 def _read(body: RecordBody, budget: DecodeBudget) -> list[Record]:
@@ -103,29 +170,29 @@ def _read(body: RecordBody, budget: DecodeBudget) -> list[Record]:
         NO_SEQUENCE,
         body.record_count,
     )
-    records = []
-    for record in records_in(header, body.data, budget):
-        # Java's sums wrap around; no producer means such a time, and nothing but 64 bits can be written
-        time_ms = min(max(record.timestamp_ms, NO_TIMESTAMP), INT64_MAX)
-        records.append(record if time_ms == record.timestamp_ms else record._replace(timestamp_ms=time_ms))
-    return records
+    return list(records_in(header, body.data, budget))
 
 
 def _write(records: Sequence[Record], base_offset: int, base_timestamp_ms: int) -> bytearray:
     data = bytearray()
     for record in records:
         content = bytearray(1)
-        content += varint(record.timestamp_ms - base_timestamp_ms)
+        delta_ms = record.timestamp_ms - base_timestamp_ms
+        content += varint((delta_ms + _INT64_HALF) % (2 * _INT64_HALF) - _INT64_HALF)  # wraps around, as in Java
         content += varint(record.offset - base_offset)
         content += _sized(record.key)
         content += _sized(record.value)
-        content += varint(len(record.headers))
-        for name, value in record.headers:
-            content += _sized(name.encode("utf-8", "surrogateescape"))
-            content += _sized(value)
+        _write_headers(content, record)
         data += varint(len(content))
         data += content
     return data
+
+
+def _write_headers(content: bytearray, record: Record) -> None:
+    content += varint(len(record.headers))
+    for name, value in record.headers:
+        content += _sized(name.encode("utf-8", "surrogateescape"))
+        content += _sized(value)
 
 
 def _sized(data: bytes | None) -> bytes:

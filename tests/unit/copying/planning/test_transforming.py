@@ -17,6 +17,7 @@ from mm2py.offsets.runs import NewRuns
 from mm2py.records.batch import NewRecord, Record, build_batch, each_record, place, stamp
 from mm2py.records.compression import Codec
 from mm2py.transforms.chain import (
+    DropHeaders,
     DropRecord,
     InsertHeader,
     TopicChain,
@@ -202,3 +203,36 @@ def test_records_that_were_left_out_are_no_holes_for_recovery_and_removed_ones_a
     walk = SourceWalk(0, -1, 3)
     assert walk.take(planned(cleaned, by).steps)
     assert (walk.is_dense, walk.has_holes) == (False, True)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_records_whose_headers_alone_change_come_out_as_if_they_were_decoded(seed: int) -> None:
+    """All but the headers is copied as bytes; a chain with a function that changes nothing decodes every record."""
+    rng = random.Random(seed)
+    records = [
+        NewRecord(
+            rng.choice([None, b"", rng.randbytes(rng.randint(1, 200))]),
+            rng.choice([None, b"", rng.randbytes(rng.randint(1, 20_000))]),
+            rng.choice([1000, 0, 1 << 50]) + rng.randint(-900, 900) * rng.randint(0, 1),
+            rng.choice([(), (("drop", b"1"), ("h", None)), (("h", b""), ("\udcff", b"x" * 200), ("drop", None))]),
+        )
+        for _ in range(rng.randint(1, 40))
+    ]
+    deltas = sorted(rng.sample(range(300), len(records)))
+    log = build_batch(records, codec=rng.choice([Codec.NONE, Codec.ZSTD]), deltas=deltas)
+    place(log, 1 << 40, (1 << 40) + deltas[-1] + 1)
+    if rng.random() < 0.3:
+        log[22] |= 8  # log append time
+        place(log, 1 << 40, (1 << 40) + deltas[-1] + 1)
+    steps = (
+        SITE,
+        TransformStep("d", DropHeaders(frozenset({"drop"}))),
+        TransformStep("f", DropRecord(), HasHeaderKey("\udcff"), negate=bool(seed % 2)),
+        TOMBSTONES,
+    )
+    wanted = (1 << 40) + rng.choice([0, deltas[len(deltas) // 2]])
+    same = TransformStep("u", UserFunction("/m.py", "f", "0", 1.0, 1 << 26))
+    fast = planned(log, transforms(*steps), wanted)
+    slow = planned(log, transforms(*steps, same, functions=Functions(lambda record: record)), wanted)
+    assert [step[:5] + step[6:] for step in fast.steps] == [step[:5] + step[6:] for step in slow.steps]
+    assert copied(fast) == copied(slow)
