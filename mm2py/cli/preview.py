@@ -88,7 +88,7 @@ def run(arguments: Sequence[str]) -> int:
 async def _preview(settings: FlowSettings, options: PreviewArguments) -> list[PreviewedRecord]:
     topic = settings.source_topic(options.topic)
     remote = settings.remote_topic(topic)
-    chain = None if settings.transforms is None else settings.transforms.for_topic(remote)
+    chain = settings.chain_of(topic)
     if chain is None:
         raise ConfigError(
             f"{settings.flow} has no transform for the topic {topic}, whose copy is {remote}.",

@@ -19,7 +19,7 @@ from mm2py.topics.names import ReplicationPolicy, remote_name_problem
 from mm2py.topics.renaming import RenamingPolicy
 from mm2py.topics.replicas import AtMost
 from mm2py.topics.topic_configs import ConfigPropertyFilter
-from mm2py.transforms.chain import TransformChain
+from mm2py.transforms.chain import TopicChain, TransformChain
 
 Election = Literal["log", "zookeeper"]
 ExactlyOnce = Literal["disabled", "preparing", "enabled"]
@@ -189,6 +189,13 @@ class FlowSettings:
     def replicates(self, topic: str) -> bool:
         """Return whether the flow copies a topic of the source. Raises: PatternTooSlow."""
         return self.decision(topic).replicate
+
+    def chain_of(self, topic: str) -> TopicChain | None:
+        """Return the transforms for the records of a topic of the source; None: there are none.
+
+        Raises: PatternTooSlow.
+        """
+        return None if self.transforms is None else self.transforms.for_topic(self.remote_topic(topic))
 
     def remote_topic(self, topic: str) -> str:
         """Return the name of a topic's copy on the target."""

@@ -186,7 +186,7 @@ class TransformChain:
         """Return the transforms for the records of one topic; None: they are copied as they are.
 
         Raises:
-            TimeoutError: the pattern of a predicate found no answer in time.
+            PatternTooSlow: the pattern of a predicate found no answer in time.
         """
         kept = []
         for step in self.steps:

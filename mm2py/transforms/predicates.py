@@ -9,12 +9,10 @@ Counterpart: the package ``org.apache.kafka.connect.transforms.predicates``.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from mm2py.records.batch import Record
-from mm2py.topics.filters import compile_java
-
-MATCH_TIMEOUT_S = 0.1
-"""How long the pattern of a predicate may look for an answer about one name."""
+from mm2py.topics.filters import PatternList
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +22,14 @@ class TopicNameMatches:
     pattern: str
 
     def matches(self, remote_topic: str) -> bool:
-        """Raises: TimeoutError, the pattern found no answer in time."""
-        return compile_java(self.pattern).fullmatch(remote_topic, timeout=MATCH_TIMEOUT_S) is not None
+        """Raises: PatternTooSlow."""
+        return _list_of(self.pattern).matches(remote_topic)
+
+
+@lru_cache
+def _list_of(pattern: str) -> PatternList:
+    """Return the pattern with what it has answered before."""
+    return PatternList("pattern", (pattern,))
 
 
 @dataclass(frozen=True, slots=True)

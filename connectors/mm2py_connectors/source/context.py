@@ -145,13 +145,14 @@ class FlowContext:
         settings = self.state.settings
         return decide(kind, on_source_gap=settings.on_source_gap, on_target_loss=settings.on_target_loss)
 
-    def transforms_of(self, remote_topic: str, partition: int) -> PartitionTransforms | None:
-        """Return what is done to the records of a partition on their way; None: nothing."""
-        chain = self.state.settings.transforms
-        of_topic = None if chain is None else chain.for_topic(remote_topic)
-        if of_topic is None:
+    def transforms_of(self, topic: str, partition: int) -> PartitionTransforms | None:
+        """Return what is done to the records of a partition of the source on their way; None: nothing."""
+        settings = self.state.settings
+        chain = settings.chain_of(topic)
+        if chain is None:
             return None
-        return PartitionTransforms(of_topic, remote_topic, partition, FUNCTIONS if of_topic.calls_functions else None)
+        functions = FUNCTIONS if chain.calls_functions else None
+        return PartitionTransforms(chain, settings.remote_topic(topic), partition, functions)
 
     @property
     def view(self) -> FlowView:

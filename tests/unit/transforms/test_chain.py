@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mm2py.records.batch import Record
+from mm2py.topics.filters import PatternTooSlow
 from mm2py.transforms.chain import TopicChain, UserFunction
 from mm2py.transforms.reading import TransformsUnusable, read_chain
 
@@ -188,3 +189,8 @@ def test_what_mm2py_does_not_do_is_refused_by_name(settings: dict[str, str], tol
 def test_no_transforms_are_no_chain() -> None:
     assert read_chain({"transforms": "", "predicates": ""}) is None
     assert read_chain({"topics": "a"}) is None
+
+
+def test_a_predicate_that_finds_no_answer_is_named_and_not_guessed() -> None:
+    with pytest.raises(PatternTooSlow, match="pattern = "):
+        chain_of({**FILTER, **NAME, "predicates.p.pattern": "(a|aa)+b?c"}, "a" * 200)

@@ -542,6 +542,8 @@ def select(settings: FlowSettings, metadata: ClusterMetadata, holds: Mapping[str
             continue
         try:
             why_not = settings.decision(name).why_not
+            if why_not is None:
+                settings.chain_of(name)  # a topic waits alone for a predicate that finds no answer
         except PatternTooSlow as error:
             found.undecided[name] = Undecided(settings.flow, name, error)
             continue

@@ -451,7 +451,7 @@ class StartingOffsets:
             source_topic_id=upstream.topic_id,
             target_topic_id=remote.topic_id,
             stored=stored,
-            transforms=self._context.transforms_of(remote.name, number),
+            transforms=self._context.transforms_of(name, number),
             seam=None if given is None else given.seam,
             leaders=Leaders(
                 upstream.partitions[number].leader,
