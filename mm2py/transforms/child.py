@@ -1,7 +1,8 @@
 """Runs in a process of its own: calls the function of a user for each record that the worker sends.
 
 It imports nothing of mm2py, so that the user's module sees a plain Python. It gets no settings and no secrets. It ends
-with the worker, also if the worker was killed. A message is its length in four bytes, and a value of ``marshal``.
+with the worker, also if the worker was killed. A message is its length in four bytes, and JSON in UTF-8, with bytes as
+text of ISO 8859-1: what the worker reads of this process can be wrong, and do no more harm than that.
 
 The worker sends (topic, partition, [(offset, timestamp_ms, key, value, headers), ...]), and gets the number of records
 that came out, a list of (timestamp_ms, key, value, headers) or None for each of them, and why the next one did not.
@@ -10,7 +11,9 @@ that came out, a list of (timestamp_ms, key, value, headers) or None for each of
 from __future__ import annotations
 
 import hashlib
-import marshal
+import importlib.abc
+import importlib.util
+import json
 import os
 import sys
 import threading
@@ -49,7 +52,7 @@ def main(module: str, name: str, source_sha256: str, memory_max_bytes: int) -> N
 def _serve(function: Any, module: str, topic: str, partition: int, records: list[Any]) -> tuple[list[Any], str]:
     results: list[Any] = []
     for offset, timestamp_ms, key, value, headers in records:
-        given = GivenRecord(topic, partition, offset, timestamp_ms, key, value, headers)
+        given = GivenRecord(topic, partition, offset, timestamp_ms, bytes_of(key), bytes_of(value), pairs_of(headers))
         try:
             found = function(given)
         except BaseException as error:
@@ -57,7 +60,7 @@ def _serve(function: Any, module: str, topic: str, partition: int, records: list
         why = _why_no_record(given, found)
         if why:
             return results, f"It returned {why}."
-        results.append(None if found is None else (found[3], found[4], found[5], tuple(map(tuple, found[6]))))
+        results.append(found and (found[3], text_of(found[4]), text_of(found[5]), texts_of(found[6])))
     return results, ""
 
 
@@ -97,13 +100,57 @@ def _load(module: str, name: str, source_sha256: str) -> tuple[Any, str]:
             source = file.read()
         if hashlib.sha256(source).hexdigest() != source_sha256:
             return None, f"{module} has changed since the worker started: restart all workers of the flow"
-        space: dict[str, Any] = {"__name__": "mm2py_transform", "__file__": module}
         sys.path.insert(0, os.path.dirname(module))
-        exec(compile(source, module, "exec"), space)  # noqa: S102  (the operator's own file names it)
+        loader = _ReadSource(module, source)
+        spec = importlib.util.spec_from_loader("mm2py_transform", loader, origin=module)
+        assert spec is not None  # noqa: S101  (it is made of a loader)
+        made = importlib.util.module_from_spec(spec)
+        loader.exec_module(made)
     except BaseException as error:
         return None, f"{module} cannot be loaded: it raised {type(error).__name__}{_line_of(error, module)}"
-    function = space.get(name)
+    function = getattr(made, name, None)
     return (function, "") if callable(function) else (None, f"{module} has no function {name}")
+
+
+class _ReadSource(importlib.abc.ExecutionLoader):
+    """Runs the source that was read and compared, whatever the file holds by now."""
+
+    def __init__(self, module: str, source: bytes) -> None:
+        self._module = module
+        self._source = source
+
+    def get_filename(self, fullname: str) -> str:
+        return self._module
+
+    def get_source(self, fullname: str) -> str:
+        return importlib.util.decode_source(self._source)
+
+
+def text_of(data: bytes | None) -> str | None:
+    return None if data is None else data.decode("latin-1")
+
+
+def bytes_of(text: str | None) -> bytes | None:
+    return None if text is None else text.encode("latin-1")
+
+
+def texts_of(headers: Any) -> list[tuple[str, str | None]]:
+    return [(name, text_of(value)) for name, value in headers]
+
+
+def pairs_of(headers: Any) -> tuple[tuple[str, bytes | None], ...]:
+    return tuple((name, bytes_of(value)) for name, value in headers)
+
+
+def encoded(message: Any) -> bytes:
+    """Return a message with its length before it. Names of headers may hold halves of UTF-16 characters."""
+    data = json.dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return len(data).to_bytes(4, "big") + data
+
+
+def decoded(data: bytes) -> Any:
+    """Raises: ValueError."""
+    return json.loads(data.decode("utf-8", "surrogatepass"))
 
 
 def _line_of(error: BaseException, module: str) -> str:
@@ -132,14 +179,13 @@ def _end_with(parent: int) -> None:
 
 
 def _send(pipe: BinaryIO, message: Any) -> None:
-    data = marshal.dumps(message)
-    pipe.write(len(data).to_bytes(4, "big") + data)
+    pipe.write(encoded(message))
     pipe.flush()
 
 
 def _receive(pipe: BinaryIO) -> Any:
     size = pipe.read(4)
-    return marshal.loads(pipe.read(int.from_bytes(size, "big"))) if len(size) == 4 else None  # noqa: S302
+    return decoded(pipe.read(int.from_bytes(size, "big"))) if len(size) == 4 else None
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ before it are copied. A process that cannot be started, or that dies by itself, 
 
 from __future__ import annotations
 
-import marshal
 import os
 import select
 import subprocess
@@ -23,6 +22,7 @@ from typing import IO, Any, Final
 
 from mm2py.records.batch import Record
 from mm2py.transforms.chain import TransformFailed, UserFunction
+from mm2py.transforms.child import bytes_of, decoded, encoded, pairs_of, text_of, texts_of
 
 _CHILD: Final = Path(__file__).with_name("child.py")
 START_S: Final = 30.0
@@ -60,12 +60,7 @@ class FunctionProcesses:
         if why:
             offset = records[len(results)].offset
             raise TransformFailed(f"The function {function.function} failed. {why}", offset=offset)
-        return [
-            None
-            if result is None
-            else record._replace(timestamp_ms=result[0], key=result[1], value=result[2], headers=result[3])
-            for record, result in zip(records, results, strict=True)
-        ]
+        return results
 
     def close(self) -> None:
         """End all processes."""
@@ -75,8 +70,8 @@ class FunctionProcesses:
 
     def _one_by_one(
         self, function: UserFunction, topic: str, partition: int, records: Sequence[Record]
-    ) -> tuple[list[Any], str]:
-        results: list[Any] = []
+    ) -> tuple[list[Record | None], str]:
+        results: list[Record | None] = []
         for record in records:
             try:
                 found, why = self._ask(function, topic, partition, [record])
@@ -89,7 +84,7 @@ class FunctionProcesses:
 
     def _ask(
         self, function: UserFunction, topic: str, partition: int, records: Sequence[Record]
-    ) -> tuple[list[Any], str]:
+    ) -> tuple[list[Record | None], str]:
         process = self._running.get(function)
         try:
             if process is None:
@@ -97,21 +92,31 @@ class FunctionProcesses:
                 if why := process.receive(START_S):
                     raise _Refused(f"{why}.")
             given = [
-                (one.offset, one.timestamp_ms, one.key, one.value, tuple(map(tuple, one.headers))) for one in records
+                (one.offset, one.timestamp_ms, text_of(one.key), text_of(one.value), texts_of(one.headers))
+                for one in records
             ]
-            found: tuple[list[Any], str] = process.ask((topic, partition, given), function.timeout_s)
+            return process.results(process.ask((topic, partition, given), function.timeout_s), records)
         except _Refused as refusal:
             self._forget(function)
             return [], str(refusal)
         except BaseException:
             self._forget(function)
             raise
-        return found
 
     def _forget(self, function: UserFunction) -> None:
         process = self._running.pop(function, None)
         if process is not None:
             process.kill()
+
+
+def _changed(record: Record, timestamp_ms: int, key: str | None, value: str | None, headers: Any) -> Record:
+    """Raises: ValueError, TypeError."""
+    if type(timestamp_ms) is not int:
+        raise TypeError("no number")
+    pairs = pairs_of(headers)
+    for name, _ in pairs:
+        name.encode("utf-8", "surrogateescape")
+    return record._replace(timestamp_ms=timestamp_ms, key=bytes_of(key), value=bytes_of(value), headers=pairs)
 
 
 class _FunctionProcess:
@@ -145,9 +150,8 @@ class _FunctionProcess:
 
     def ask(self, message: Any, timeout_s: float) -> Any:
         """Send a message, and return the answer. Raises: _Ended."""
-        data = marshal.dumps(message)
         until_s = time.monotonic() + timeout_s
-        left = memoryview(len(data).to_bytes(4, "big") + data)
+        left = memoryview(encoded(message))
         writer = self._pipe(self._child.stdin).fileno()
         while left:
             self._wait(until_s, writes=[writer])
@@ -163,6 +167,21 @@ class _FunctionProcess:
         """Return the next message. Raises: _Ended."""
         return self._receive(time.monotonic() + timeout_s)
 
+    def results(self, answer: Any, records: Sequence[Record]) -> tuple[list[Record | None], str]:
+        """Return what an answer says of records. Raises: _Ended, it is none."""
+        try:
+            found, why = answer
+            made = [
+                None if one is None else _changed(record, *one) for record, one in zip(records, found, strict=False)
+            ]
+        except (ValueError, TypeError) as error:
+            raise _Ended(self._timed_out) from error
+        if type(why) is not str or len(made) != (len(found) if why else len(records)) or len(made) > len(records):
+            raise _Ended(self._timed_out)
+        if why and len(made) == len(records):
+            raise _Ended(self._timed_out)
+        return made, why
+
     def kill(self) -> None:
         self._child.kill()
         self._child.wait()
@@ -172,8 +191,8 @@ class _FunctionProcess:
     def _receive(self, until_s: float) -> Any:
         size = int.from_bytes(self._read(4, until_s), "big")
         try:
-            return marshal.loads(self._read(size, until_s))  # noqa: S302  (of a process that runs as this one does)
-        except (ValueError, EOFError, TypeError) as error:
+            return decoded(self._read(size, until_s))
+        except ValueError as error:
             raise _Ended(self._timed_out) from error
 
     def _read(self, size: int, until_s: float) -> bytes:
