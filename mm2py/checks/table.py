@@ -51,7 +51,7 @@ CHECKS: Final = (
         Category.FILE,
         "The file enables flows that can run",
         "Whether mm2py can run each flow that the file enables. No cluster is asked.",
-        "A flow that asks for something that mm2py cannot do, such as transforms, or that is part of a ring, is"
+        "A flow that asks for something that mm2py cannot do, such as a Java class, or that is part of a ring, is"
         " refused when the worker starts. The other flows run.",
         "The line says what is refused and what to write instead.",
     ),

@@ -36,7 +36,6 @@ from mm2py.config.layers import (
     origin,
 )
 from mm2py.config.properties import PropertyEntry
-from mm2py.config.regex_router import TRANSFORMS, router_refusal
 from mm2py.config.rest import read_rest
 from mm2py.config.row import Key, Reader, Status
 from mm2py.config.security.keys import SECURITY
@@ -507,9 +506,6 @@ def refusal_reasons(flow: Flow, layers: FlowLayers) -> list[str]:
                 continue
             alias = {"source.cluster.alias": flow.source, "target.cluster.alias": flow.target}.get(name)
             refused = key.status is Status.REFUSED and not key.agrees(entry.value)
-            if refused and name == TRANSFORMS:
-                reasons.append(router_refusal(entry, layer))
-                continue
             if (refused and java_trim(entry.value) != alias) or key.refuses(entry.value):
                 reasons.append(f"{origin(entry)} does not work yet ({key.note})")
     reasons += chain_in(layers.connector)[1]

@@ -27,7 +27,7 @@ from mm2py.topics.renaming import RENAME_KEY, RULE_ARROW, RenameRule
 
 TRANSFORMS: Final = "transforms"
 _ROUTER: Final = "RegexRouter"
-_TYPES: Final = (_ROUTER, f"org.apache.kafka.connect.transforms.{_ROUTER}")
+ROUTERS: Final = (_ROUTER, f"org.apache.kafka.connect.transforms.{_ROUTER}")
 _WRITE_RULES: Final = f"write {RENAME_KEY} instead"
 
 
@@ -51,10 +51,8 @@ def router_rule(connector: Layer) -> str:
         raise NoRule(f"mm2py takes one {_ROUTER}: the second would see what the first has made; {_WRITE_RULES}")
     prefix = f"{TRANSFORMS}.{names[0]}."
     of_it = {name.removeprefix(prefix): text for name, text in texts.items() if name.startswith(prefix)}
-    if of_it.get("type", "").strip() not in _TYPES:
-        raise NoRule(
-            f"records cannot be changed on their way yet, only their topics be renamed by {_ROUTER}; remove it"
-        )
+    if of_it.get("type", "").strip() not in ROUTERS:
+        raise NoRule(f"it is no {_ROUTER}")
     if others := sorted(of_it.keys() - {"type", "regex", "replacement"}):
         raise NoRule(f"{prefix}{others[0]} does not work; {_WRITE_RULES}")
     if RENAME_KEY in connector:
@@ -103,8 +101,7 @@ def _has_choice(pattern: str) -> bool:
 
 
 def with_router_rules(properties: Properties) -> Properties:
-    """Return the same file with ``topics.rename`` in place of the transforms that say the same. Others stay, and their
-    flows are refused."""
+    """Return the same file with ``topics.rename`` in place of the transforms that say the same. Others stay."""
     entries, warnings = dict(properties.entries), list(properties.warnings)
     for key, entry in properties.entries.items():
         head, dot, name = key.rpartition(".")

@@ -12,6 +12,7 @@ from typing import Final
 
 from mm2py.config.kinds import string, strings
 from mm2py.config.layers import Layer, origin
+from mm2py.config.regex_router import ROUTERS, router_refusal
 from mm2py.config.row import BY_CONNECTOR, BY_FLOW_FAMILY, Key, Section
 from mm2py.transforms.chain import TransformChain
 from mm2py.transforms.reading import TransformsUnusable, read_chain
@@ -81,6 +82,8 @@ def chain_in(connector: Layer) -> tuple[TransformChain | None, list[str]]:
     try:
         return read_chain(found), []
     except TransformsUnusable as error:
+        if TRANSFORMS.name in connector and any(one.value.strip() in ROUTERS for one in connector.values()):
+            return None, [router_refusal(connector[TRANSFORMS.name], connector)]
         return None, [_clause(connector, name, why) for name, why in error.problems]
 
 

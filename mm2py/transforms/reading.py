@@ -47,7 +47,7 @@ _FIELD_CLASSES: Final = (
 )
 _REFUSED: Final = {
     **dict.fromkeys(_FIELD_CLASSES, _STRUCTURED),
-    "RegexRouter": "topics are not renamed by transforms",
+    "RegexRouter": "it works alone only, as a rule of topics.rename",
     "TimestampRouter": (
         "the topic would depend on the time of each record: one partition would be copied to many topics, and no offset"
         " could be translated"

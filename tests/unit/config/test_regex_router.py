@@ -61,7 +61,6 @@ def test_a_router_is_a_rule(tmp_path: Path, policy: str, lines: str, names: dict
         ("", router(r"A\.x|y", "A.z"), "only a router that keeps A. in front works"),
         ("", router("A.*", "A.z"), "only a router that keeps A. in front works"),
         (IDENTITY, ROUTER.replace("=route", "=route,second"), "takes one RegexRouter"),
-        (IDENTITY, ROUTER.replace("RegexRouter", "TimestampRouter"), "records cannot be changed on their way yet"),
         (IDENTITY, router("x", "y", "predicate=p"), "transforms.route.predicate does not work"),
         (IDENTITY, router("x{1,2}", "y"), "neither ',' nor '->'"),
         (IDENTITY, router(r"x\p{Lu}", "y"), "is not supported"),

@@ -157,7 +157,10 @@ def test_the_digest_of_a_user_function_follows_the_source_of_its_module(tmp_path
         ({"transforms": "d", "transforms.d.type": "DropHeaders", "transforms.d.headers": ""}, "headers is empty"),
         ({"transforms": "h", "transforms.h.type": f"{CONNECT}HeaderFrom$Value"}, "records are copied as bytes"),
         ({"transforms": "m", "transforms.m.type": f"{CONNECT}MaskField$Value"}, "records are copied as bytes"),
-        ({"transforms": "r", "transforms.r.type": f"{CONNECT}RegexRouter"}, "topics are not renamed by transforms"),
+        (
+            {"transforms": "r", "transforms.r.type": f"{CONNECT}RegexRouter"},
+            "it works alone only",
+        ),
         ({"transforms": "t", "transforms.t.type": f"{CONNECT}TimestampRouter"}, "would depend on the time of each"),
         ({"transforms": "j", "transforms.j.type": "com.example.Mine"}, "write it as a Python function"),
         (
