@@ -111,8 +111,8 @@ def _told(work: Callable[[], T]) -> T:
     except gssapi.exceptions.ExpiredCredentialsError:  # it has no number of Kerberos
         raise GssapiFailed(TICKET_EXPIRED, "Ticket expired") from None
     except gssapi.exceptions.GSSError as error:
-        code, is_major = (error.min_code, False) if error.min_code else (error.maj_code, True)
-        text = "; ".join(error.get_all_statuses(code, is_major))
-        raise GssapiFailed(code - (1 << 32) if code >= 1 << 31 else code, text.rstrip(". ")) from None
+        number, is_major = (error.min_code, False) if error.min_code else (error.maj_code, True)
+        text = "; ".join(error.get_all_statuses(number, is_major))
+        raise GssapiFailed(number - (1 << 32) if number >= 1 << 31 else number, text.rstrip(". ")) from None
     except NotImplementedError as error:  # another library than MIT's
         raise GssapiFailed(0, str(error)) from None

@@ -308,7 +308,7 @@ def test_flows_that_the_file_refuses_end_the_process_with_1_and_show_no_secret(r
         assert (code, out) == (1, "")
         assert "canary" not in err
         assert "Flow A->B is not started: " in err
-        assert "A.security.protocol (line 5) asks for SASL, and sasl.mechanism is not set" in err
+        assert "A.sasl.jaas.config (line 6) asks for a login module that mm2py does not have" in err
         assert "worker.nothing_left" in err.splitlines()[-1]
         assert len(err.splitlines()) < 30
 
