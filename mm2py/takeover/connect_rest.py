@@ -104,15 +104,15 @@ class ConnectRest:
         """Return the answer. While the workers rebalance, ask again until they have."""
         until_s = asyncio.get_running_loop().time() + ANSWER_MOST_S
         while True:
-            code, answer = await asyncio.to_thread(self._ask_once, method, path, body)
-            if code == _REBALANCES and asyncio.get_running_loop().time() < until_s:
+            status, answer = await asyncio.to_thread(self._ask_once, method, path, body)
+            if status == _REBALANCES and asyncio.get_running_loop().time() < until_s:
                 await asyncio.sleep(_AGAIN_S)
                 continue
-            if code >= http.client.MULTIPLE_CHOICES:
+            if status >= http.client.MULTIPLE_CHOICES:
                 raise ConnectFailed(
-                    f"{self} answers {code} to {method} {path}{_message(answer)}.",
+                    f"{self} answers {status} to {method} {path}{_message(answer)}.",
                     remedy="Offsets over REST need Kafka 3.6 or later there, and no proxy that asks for a login."
-                    if code in {401, 403, 404, 405}
+                    if status in {401, 403, 404, 405}
                     else "",
                 )
             return answer
