@@ -282,6 +282,30 @@ def test_a_router_of_topics_becomes_a_rule_for_their_names(tmp_path: Path) -> No
     assert sum(one.to == "A->B.topics.rename" for one in account.accounted) == 4
 
 
+def test_transforms_that_mm2py_has_are_kept_with_their_predicates(tmp_path: Path) -> None:
+    changed = SOURCE | {
+        "transforms": "drop,site",
+        "transforms.drop.type": "org.apache.kafka.connect.transforms.Filter",
+        "transforms.drop.predicate": "deleted",
+        "transforms.site.type": "org.apache.kafka.connect.transforms.InsertHeader",
+        "transforms.site.header": "site",
+        "transforms.site.value.literal": "a",
+        "transforms.old.type": "x",
+        "predicates": "deleted",
+        "predicates.deleted.type": "org.apache.kafka.connect.transforms.predicates.RecordIsTombstone",
+    }
+    made = file_of(of_configs(one=changed))
+    assert made.account.refused == []
+    assert outcome_of(made, "transforms.old.type")[1] == "transforms does not name it"
+    assert flow_of(made, tmp_path).remote_topic("orders") == "A.orders"
+    chain = flow_of(made, tmp_path).transforms
+    assert chain is not None
+    assert [step.alias for step in chain.steps] == ["drop", "site"]
+    wrong = file_of(of_configs(one=changed | {"transforms.drop.predicate": "gone"}))
+    (refused,) = wrong.account.refused[:1]
+    assert "predicates does not list" in refused.why
+
+
 def test_connectors_of_one_flow_that_differ_are_refused() -> None:
     made = file_of(of_configs(one=SOURCE, two=CHECKPOINT | {"offset-syncs.topic.location": "target", "topics": "x"}))
     assert sorted(one.name for one in made.account.refused) == ["offset-syncs.topic.location", "topics"]
