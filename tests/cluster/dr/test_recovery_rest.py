@@ -27,6 +27,11 @@ pytestmark = pytest.mark.timeout(600 * PATIENCE)
 TOKENS: Final = {name: f"canary-{name}-" + "7" * 40 for name in ("rita", "olga")}
 
 
+CLIENT: Final = httpx2.Client(limits=httpx2.Limits(max_keepalive_connections=0))
+"""One for all requests: each new one reads all certificates of the machine, and to ask in a loop would take a core. A
+connection is not used again, because processes of REST are killed here."""
+
+
 class RestScene(CutoverScene):
     """A worker whose file has credentials of recoveries and names the hooks; rita may recover, olga may operate."""
 
@@ -52,7 +57,7 @@ class RestScene(CutoverScene):
         return {"hook_fence": "ours", "hook_switch": "ours", "timeout": int(120 * PATIENCE)}
 
     def ask(self, method: str, path: str, status: int, user: str = "rita", **body: Any) -> Any:
-        answer = httpx2.request(
+        answer = CLIENT.request(
             method,
             f"{self.run.wait_for_event('rest.listening')['at']}/v1/flows/{self.asked_flow or self.flow}/dr{path}",
             headers={"Authorization": f"Bearer {TOKENS[user]}"},

@@ -30,6 +30,11 @@ def test_the_servers_of_a_demo_end_when_the_test_that_started_it_is_killed() -> 
     )
     assert demo.stdout is not None
     token = demo.stdout.readline().strip()
+    # Popen returns while the kernel still sets up the new program: until then its environment reads as empty.
+    for _ in range(600):
+        if processes_with(token):
+            break
+        subprocess.run(["sleep", "0.1"], check=True)
     assert len(processes_with(token)) == 1
     watcher = subprocess.Popen(
         [sys.executable, "-I", "-S", str(ROOT / "deploy" / "local" / "guardian.py"), outer], stdin=subprocess.PIPE
