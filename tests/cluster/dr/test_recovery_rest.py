@@ -62,7 +62,7 @@ class RestScene(CutoverScene):
             f"{self.run.wait_for_event('rest.listening')['at']}/v1/flows/{self.asked_flow or self.flow}/dr{path}",
             headers={"Authorization": f"Bearer {TOKENS[user]}"},
             timeout=RUN_S,
-            **({"json": body} if body else {}),
+            json=body or None,
         )
         assert answer.status_code == status, answer.text
         return answer.json()
