@@ -40,9 +40,14 @@ def checkpoints_in(cluster: KafkaCluster, topic: str) -> dict[str, Checkpoint]:
 
 def member(cluster: KafkaCluster, group: str, *, protocol: str = "classic") -> Consumer:
     """Return a consumer that commits only what it is told to; ``protocol``: ``classic`` or ``consumer``."""
+    return member_at(cluster.internal_bootstrap, group, protocol=protocol)
+
+
+def member_at(bootstrap: str, group: str, *, protocol: str) -> Consumer:
+    """As ``member``, by the addresses of brokers."""
     return Consumer(
         {
-            "bootstrap.servers": cluster.internal_bootstrap,
+            "bootstrap.servers": bootstrap,
             "group.id": group,
             "group.protocol": protocol,
             "enable.auto.commit": False,

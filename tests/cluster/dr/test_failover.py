@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from deploy.local.kafka import KafkaCluster
 from tests.cluster.copies import make_topic, producer
@@ -43,6 +43,7 @@ PARTITIONS: Final = 2
 CALL_S: Final = 240.0 * PATIENCE
 STATES: Final = ("CuttingOff", "CutOff", "GroupsPlaced", "FailingOver")
 PROTOCOLS: Final = ("classic", "consumer")
+ROOT: Final = Path(__file__).parents[3]
 Place = tuple[str, int]
 
 
@@ -115,23 +116,28 @@ class LostScene:
         client.flush(ANSWER_S)
         return found == [True]
 
-    def _consume(self, group: str, protocol: str) -> None:
-        client: Consumer = member(self.source, group, protocol=protocol)
-        client.subscribe([self.orders, self.bills])
-        while not self._over.is_set():
-            with suppress(KafkaException):
-                got = [one for one in client.consume(20, 0.1) if one.error() is None]
-                if got:
-                    client.commit(asynchronous=True)
-                self.read[group] += len(got)
-        # It is not closed: that would wait for a source that is gone.
+    def _consume(self, group: str, reader: subprocess.Popen[str]) -> None:
+        for line in reader.stdout or ():
+            self.read[group] += int(line)
 
     @contextmanager
     def load(self) -> Iterator[None]:
+        readers = {
+            group: subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "tests.cluster.group_reader", self.source.internal_bootstrap),
+                    *(group, protocol, self.orders, self.bills),
+                ],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for group, protocol in self.groups.items()
+        }
         threads = [threading.Thread(target=self._send, daemon=True)]
         threads += [
-            threading.Thread(target=self._consume, args=(group, protocol), daemon=True)
-            for group, protocol in self.groups.items()
+            threading.Thread(target=self._consume, args=(group, reader), daemon=True)
+            for group, reader in readers.items()
         ]
         for thread in threads:
             thread.start()
@@ -139,6 +145,9 @@ class LostScene:
             yield
         finally:
             self._over.set()
+            for reader in readers.values():
+                reader.kill()
+                reader.wait()
             for thread in threads:
                 thread.join(ANSWER_S)
 
