@@ -169,7 +169,12 @@ class CutoverScene:
     def wait_for_more(self) -> None:
         """Wait until clients have written and read on where they are."""
         before = sum(self.read.values())
-        wait_until(lambda: sum(self.read.values()) >= before + 10 * BATCH, "clients work", deadline_s=ANSWER_S)
+
+        def go_on() -> bool:
+            assert not self.failures, self.failures
+            return sum(self.read.values()) >= before + 10 * BATCH
+
+        wait_until(go_on, "clients work", deadline_s=ANSWER_S)
 
     def judge(self) -> None:
         """Stop the producers, and compare what was acknowledged, read, and is on each cluster."""
