@@ -12,6 +12,7 @@ HOOK: Final = """#!/bin/sh
 # What an operator's own command would do: stop producers, let them go, send all clients to the other cluster.
 told=$(cat)
 source=$(echo "$told" | sed 's/.*"flow": "\\([^-]*\\)->.*/\\1/')
+[ -n "$source" ] || exit 1  # mm2py was killed before it said anything
 case $2 in
 fence) touch "$1/$source.fenced" ;;
 unfence) rm -f "$1/$source.fenced" ;;
