@@ -15,8 +15,8 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -72,6 +72,9 @@ class ReturnScene(CutoverScene):
         self.go_on()
         self.wait_for_more()  # the group has left A: it reads none of what follows there
         self._write_extras(source)
+        # A broker answers a commit before the markers are written: killed then, it has an open transaction for a while.
+        is_committed = partial(self._has_extras, source)
+        wait_until(is_committed, "what was committed can be read", deadline_s=ANSWER_S)
         source.broker(1).kill()
         asyncio.run(self._note_failover())
         self.wait_for_more()
@@ -88,6 +91,9 @@ class ReturnScene(CutoverScene):
             self._send_only(client, [one if isinstance(one, bytes) else f"aborted {one}".encode() for one in values_])
             ends(ANSWER_S)
         self.extras = Counter([*plain, *whole])
+
+    def _has_extras(self, source: KafkaCluster) -> bool:
+        return not self.extras - Counter(values(source, self.topic, (0, 1)))
 
     def _send_only(self, client: object, records: list[bytes]) -> None:
         for at, value in enumerate(records):
@@ -117,20 +123,12 @@ class ReturnScene(CutoverScene):
             await brokers.close()
 
     def listed(self) -> tuple[int, dict[str, list[object]]]:
-        """Return the exit code of ``dr extras``, and first offset, end and records by partition.
-
-        A broker answers a commit before the markers are written. It was killed then, and writes them when it is back:
-        until then the list names an open transaction, and does not count its records.
-        """
-
-        def settled() -> tuple[int, list[dict[str, Any]]] | None:
-            code, text = self.run.dr("extras", self.flow, "--json")
-            partitions = json.loads(text)["partitions"]
-            return (code, partitions) if all(one["open_from"] is None for one in partitions) else None
-
-        code, partitions = wait_until(settled, "no transaction is open", deadline_s=ANSWER_S)
+        """Return the exit code of ``dr extras``, and first offset, end and records by partition."""
+        code, text = self.run.dr("extras", self.flow, "--json")
+        body = json.loads(text)
         return code, {
-            f"{one['topic']}-{one['partition']}": [one["first"], one["end"], one["records"]] for one in partitions
+            f"{one['topic']}-{one['partition']}": [one["first"], one["end"], one["records"]]
+            for one in body["partitions"]
         }
 
     def killed_when(self, verb: str, *more: str, told: str) -> str:
